@@ -27,6 +27,8 @@ from comet.errors import CoordinatorLoading, Draining, NotCoordinator
 from comet_broker import limits
 from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.access.control import AccessControl
+from comet_broker.access.keys import AccessKeys
+from comet_broker.admin.access_keys import AdminAccessKeys
 from comet_broker.admin.metrics import AdminMetrics
 from comet_broker.admin.recovery import AdminRecovery, warn_others
 from comet_broker.admin.resume import resume
@@ -143,6 +145,7 @@ class Broker:
         )
         self.peers = Peers(network)
         self.access = AccessControl(env.config.superusers)
+        self.access_keys = AccessKeys(env.config.access_keys, env.clock)
         self.view = ClusterView(store, env.tasks, judge=self.guard)
         self.membership = Membership(
             env.config,
@@ -250,6 +253,7 @@ class Broker:
         self._sessions = Sessions(partial(Session, context), env.failures)
         self.calls.append(self._sessions)
         self.access.on_restricted.append(self._sessions.end_restricted)
+        self.access_keys.on_ended.append(self._sessions.end_holders)
         self._drain.on_draining.append(self._sessions.go_away)
         replica_context = ReplicaContext(
             env=env,
@@ -337,6 +341,7 @@ class Broker:
                 statistics=self._statistics,
             ),
             rules=AdminRules(env, store=self.guard, view=view, control=self.access),
+            access_keys=AdminAccessKeys(env, store=self.guard, view=view, control=self.access, keys=self.access_keys),
             recovery=AdminRecovery(
                 env.me,
                 random=env.random,
@@ -371,14 +376,18 @@ class Broker:
         if self.guard.older:
             self.folder.restored()
         await self.topics.load()
-        self.access.moved(self.view.state)
+        self._moved_access()
         self.view.listen(lambda keys: self.guard.moved(keys, self.view.state))
-        self.view.listen(lambda _: self.access.moved(self.view.state))
+        self.view.listen(lambda _: self._moved_access())
         self.view.listen(self.topics.view_moved)
         self.view.listen(self._marked)
         self.env.tasks.spawn(self.view.follow(), "follow the cluster")  # these two restart by themselves
         self.env.tasks.spawn(self.topics.follow(), "follow topics")
         self._loaded = True
+
+    def _moved_access(self) -> None:
+        self.access.moved(self.view.state)
+        self.access_keys.moved(self.view.state)
 
     async def join(self) -> None:
         """Registers this broker, reachable at the registration's port; returns when it is a member of the cluster."""

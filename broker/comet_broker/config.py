@@ -20,6 +20,7 @@ class BrokerConfig:
     clients_cert: Path | None = None  # TLS on host:port; with its key
     clients_key: Path | None = None
     clients_ca: Path | None = None  # clients must present a certificate that one of these has signed
+    access_keys: Path | None = None  # clients must present an access key; the first ones stand in this file
     superusers: tuple[str, ...] = ()  # clients that may do everything; with any, rules say what others may do
     brokers_host: str = ""  # where other brokers connect, if it is a listener of its own; empty: host
     brokers_port: int = 9093  # used with brokers_cert; 0: any free one

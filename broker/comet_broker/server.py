@@ -171,11 +171,11 @@ class Server:
         config = self.config
         self._health = health.aio.HealthServicer()
         clients = self._grpc_server(Audience(brokers=serves_brokers(config), access=self._access_of))
-        others = OtherCalls(clients)
-        self.broker.calls.append(others)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, others)
+        checks, reflected = OtherCalls(clients), OtherCalls(clients, admit=self._access_of)
+        self.broker.calls += [checks, reflected]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, checks)
         names = (COMET, ADMIN, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), others)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), reflected)
         port = self._open_port("clients", clients, config.host, config.port, clients_tls(config))
         self.broker.registration.port = port
         self.address = f"{config.host}:{port}"
@@ -186,10 +186,16 @@ class Server:
             self.broker.registration.brokers_port = self._open_port("brokers", brokers, host, config.brokers_port, tls)
         for server in self._listening:
             await server.start()
+        if config.access_keys is not None:
+            self.broker.env.tasks.spawn(self.broker.access_keys.follow(self._worker), "follow the access keys")
         if config.insecure:
             self.broker.env.tasks.spawn(warn_of_strangers(config), "warn of strangers")
 
     def _access_of(self, context: Context) -> ClientAccess:
+        keys = self.broker.access_keys
+        if keys.required:
+            holder = keys.holder(context.invocation_metadata())
+            return self.broker.access.of(holder.principal, key_id=holder.id)
         if not self.broker.access.enforced:
             return EVERYTHING
         return self.broker.access.of(certified_client(self.config.cluster, context.auth_context()))

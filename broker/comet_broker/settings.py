@@ -48,6 +48,7 @@ SETTINGS: Final = (
     _row("clients_cert", "path", "Certificate (PEM) that clients see; enables TLS on `port`."),
     _row("clients_key", "path", "Key of that certificate."),
     _row("clients_ca", "path", "CA certificates (PEM); clients must present a certificate that one of them signed."),
+    _row("access_keys", "path", "First access keys (TOML); clients must present a key, in place of a certificate."),
     _row("superusers", "words", "Clients that may do everything, such as client:admin; others then need rules."),
     _row("brokers_host", "text", "Address to listen on for other brokers, if it differs from `host`."),
     _row("brokers_port", "number", "Port for other brokers, with `brokers_cert`; 0 picks a free one.", 0, 65535),

@@ -32,6 +32,7 @@ TAGS: Final = {
     "dead letters": "Records that applications gave up on: list, redrive or discard them.",
     "brokers": "The cluster and its brokers.",
     "rules": "Rules of access: what clients of the brokers may do.",
+    "access-keys": "Access keys: by which clients of the brokers say who they are.",
     "operations": "Health and metrics of this gateway, for load balancers, Kubernetes and Prometheus.",
 }
 METHODS: Final = ("get", "put", "post", "delete", "patch", "head", "options")

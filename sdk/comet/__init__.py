@@ -22,6 +22,7 @@ from comet.wire.version import VERSION
 
 if TYPE_CHECKING:
     from comet import sync, testing
+    from comet.admin.access_keys import AccessKey, AccessKeyList, AccessKeyRevocation, NewAccessKey
     from comet.admin.admin import Admin
     from comet.admin.history import ClusterEvent, History, HistoryTrack
     from comet.admin.recovery import ClusterRecovery, PartitionRecovery, RecoveryChoice
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
         CoordinatorLoading,
         CorruptBatch,
         CorruptRecords,
+        CredentialsRefused,
         DataFolderTaken,
         DataLoss,
         DecryptionError,
@@ -151,6 +153,9 @@ __version__ = VERSION
 
 __all__ = [
     "AccessDecision",
+    "AccessKey",
+    "AccessKeyList",
+    "AccessKeyRevocation",
     "Acks",
     "AcquiredRecord",
     "Admin",
@@ -177,6 +182,7 @@ __all__ = [
     "CoordinatorLoading",
     "CorruptBatch",
     "CorruptRecords",
+    "CredentialsRefused",
     "DataFolderTaken",
     "DataLoss",
     "DecryptionError",
@@ -220,6 +226,7 @@ __all__ = [
     "MemberUnknown",
     "MergedReader",
     "MergedRecord",
+    "NewAccessKey",
     "NewRecord",
     "NotCoordinator",
     "NotEnoughReplicas",
@@ -339,6 +346,10 @@ _OWN = {
     "Rule": "comet.admin.rules",
     "ResourceKind": "comet.admin.rules",
     "AccessDecision": "comet.admin.rules",
+    "AccessKey": "comet.admin.access_keys",
+    "AccessKeyList": "comet.admin.access_keys",
+    "AccessKeyRevocation": "comet.admin.access_keys",
+    "NewAccessKey": "comet.admin.access_keys",
     "Producer": "comet.producer.producer",
     "RangeReader": "comet.consumer.ranges",
     "Reader": "comet.consumer.range_reader",

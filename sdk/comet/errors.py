@@ -364,6 +364,12 @@ class Forbidden(CometError):
     code = "FORBIDDEN"
 
 
+class CredentialsRefused(CometError):
+    """The broker does not take the client's access key, or the client presents none."""
+
+    code = "CREDENTIALS_REFUSED"
+
+
 class DataFolderTaken(CometError):
     """Another process owns the data folder."""
 

@@ -68,6 +68,9 @@ CALL_RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
     "Admin/RemoveRule": (OPERATOR,),
     "Admin/ListRules": (LOOKER,),
     "Admin/ExplainAccess": (LOOKER,),
+    "Admin/CreateAccessKey": (OPERATOR,),
+    "Admin/ListAccessKeys": (LOOKER,),
+    "Admin/RevokeAccessKey": (OPERATOR,),
 }
 
 

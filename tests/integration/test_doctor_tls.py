@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 from comet.cli._commands import app
 from comet.cli._finding import Finding
 from comet.cli._tls_checks import check_broker_files, check_client_files, check_connection
+from comet.security.access_keys import add_access_key
 from comet.security.certificates import Authority, Issued
+from comet.wire.access_key import read_access_key
 from comet.wire.tls import TlsFiles
 from comet_broker.config import BrokerConfig
 from comet_broker.server import Server
@@ -109,6 +111,17 @@ def test_files_of_a_client(
     (finding,) = check_client_files()
     assert finding.status == status and says in finding.detail
     assert finding.advice == ("" if status == "ok" else "issue it again: comet security client NAME FOLDER")
+
+
+def test_the_access_key_of_a_client(authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    key = add_access_key(tmp_path, "app")
+    monkeypatch.setenv("COMET_CLIENT_ACCESS_KEY", str(key))
+    tls, found = check_client_files()
+    assert (tls.status, found.status) == ("ok", "ok") and str(key) in found.detail
+    assert read_access_key(key) not in found.detail
+    key.write_text("secret-0815")
+    _, found = check_client_files()
+    assert found.status == "fail" and "0815" not in found.detail and "COMET_CLIENT_ACCESS_KEY" in found.advice
 
 
 def test_files_that_are_missing_or_do_not_fit_fail_the_command(

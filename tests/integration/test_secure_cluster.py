@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 import subprocess
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ import httpx
 import pytest
 
 import comet
+from comet.wire.access_key import read_access_key
 from comet.wire.tls import TlsFiles
 from tests.integration.test_cli_flows import COMET
 from tests.integration.test_cluster_cli import started
@@ -98,6 +100,19 @@ def test_the_commands_make_and_show_certificates(tmp_path: Path) -> None:
     assert [one["name"] for one in shown if one["expires_soon"]] == ["billing"]
     assert "billing" in comet_command("security", "show", folder)
     assert "holds an authority already" in comet_command("security", "init", folder, code=2)
+
+
+def test_the_commands_make_access_keys(tmp_path: Path) -> None:
+    folder = tmp_path / "security"
+    said = comet_command("security", "init", str(folder), "--access-keys", "--host", "b1.example")
+    assert 'superusers = ["client:admin"]' in said and "clients_ca" not in said and "COMET_CLIENT_CERT" not in said
+    assert f"export COMET_CLIENT_ACCESS_KEY={folder}/admin.access-key" in said
+    made = json.loads(comet_command("security", "access-key", "gateway", str(folder), "--json"))
+    text = read_access_key(Path(made["access_key"]))
+    known = tomllib.loads(Path(made["access_keys"]).read_text())["key"]
+    assert [one["principal"] for one in known] == ["client:admin", "client:gateway"]
+    assert text not in said and text not in Path(made["access_keys"]).read_text()
+    assert not list(folder.glob("admin.pem"))
 
 
 def test_a_broker_beyond_loopback_needs_certificates(tmp_path: Path) -> None:

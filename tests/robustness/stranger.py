@@ -58,6 +58,7 @@ class Plan:
     key: str = ""
     name: str = ""  # that the certificate has instead of the address
     headers: Mapping[str, str] = field(default_factory=dict)
+    metadata: Sequence[tuple[str, str]] = ()  # of calls of gRPC
 
 
 def answers(plan: Plan) -> dict[str, str]:
@@ -66,7 +67,7 @@ def answers(plan: Plan) -> dict[str, str]:
         tried = [
             *((f"{port}", pool.submit(_connect, plan, port)) for port in plan.ports),
             *(
-                (f"{port} {kind} {call}", pool.submit(_status, channel, call))
+                (f"{port} {kind} {call}", pool.submit(_status, plan, channel, call))
                 for port in plan.ports
                 for kind, channel in _channels(plan, port)
                 for call in CALLS
@@ -98,11 +99,13 @@ def _channels(plan: Plan, port: int) -> Iterator[tuple[str, grpc.Channel]]:
         yield "grpcs", grpc.secure_channel(target, grpc.ssl_channel_credentials(*pem), options)
 
 
-def _status(channel: grpc.Channel, call: str) -> str:
+def _status(plan: Plan, channel: grpc.Channel, call: str) -> str:
     """Of an empty message, which every method takes, as a stream of one; empty without an answer."""
     requests: Any = iter([b""])
     try:
-        for _ in channel.stream_stream(call)(requests, timeout=TIMEOUT_S):
+        for _ in channel.stream_stream(call)(
+            requests, timeout=TIMEOUT_S, metadata=tuple((name, value) for name, value in plan.metadata)
+        ):
             break
     except grpc.RpcError as error:
         return "" if error.code() in UNANSWERED else error.code().name

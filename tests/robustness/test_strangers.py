@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 from starlette.routing import Route, WebSocketRoute
 
 from comet.processes.child import Child
+from comet.security.access_keys import add_access_key, brokers_file
 from comet.security.certificates import Authority
+from comet.wire.access_key import make_access_key, read_access_key
 from comet_gateway.app import create_app
 from tests.robustness.machine import Networks, two_networks
 from tests.robustness.stranger import CALLS, CONNECTED, Plan, encode
@@ -29,7 +32,7 @@ START_S_MAX, STOP_S_MAX = 60.0, 60.0
 METRICS_PORT = 9095
 MONITOR = [("GET", path) for path in ("/metrics", "/livez", "/readyz", "/healthz", "/")]
 PUBLIC = ("/openapi.json", "/docs", "/v1/ws/schema")  # the same of every gateway of a version
-REFUSED = ("401", "403", "404", "UNIMPLEMENTED", "PERMISSION_DENIED", "303 /login")
+REFUSED = ("401", "403", "404", "UNIMPLEMENTED", "PERMISSION_DENIED", "UNAUTHENTICATED", "303 /login")
 
 
 @pytest.fixture
@@ -96,6 +99,27 @@ def test_a_secure_cluster_serves_no_stranger(networks: Networks, tmp_path: Path)
     words = [*COMET, "up", "--secure", "--brokers", "3", "--host", networks.address, "--data", str(tmp_path / "data")]
     with running(networks, tmp_path, *words) as document:
         check_broker(networks, document, 3)
+
+
+def test_a_broker_with_access_keys_serves_no_stranger(networks: Networks, tmp_path: Path) -> None:
+    """Everybody gets as far as TLS there; without a key, its health is all that answers."""
+    folder = tmp_path / "security"
+    issued = Authority.create(folder, "comet").issue_broker(1, ["localhost"])
+    key = read_access_key(add_access_key(folder, "admin"))
+    words = ["--host", "0.0.0.0", "--data", str(tmp_path / "data"), "--metrics-port", str(METRICS_PORT)]
+    words += ["--clients-cert", str(issued.cert), "--clients-key", str(issued.key)]
+    words += ["--access-keys", str(brokers_file(folder)), "--superusers", "client:admin"]
+    with running(networks, tmp_path, *COMET, "broker", *words):
+        ports, ca = networks.listening(), str(folder / "ca.pem")
+        plan = Plan(networks.address, ports, MONITOR, ca=ca, name="localhost")
+        forged = replace(plan, requests=(), metadata=[("authorization", f"Bearer {make_access_key()}")])
+        ours = replace(plan, requests=(), metadata=[("authorization", f"Bearer {key}")])
+        strangers, forgers, clients = (answered(tried(networks, one)) for one in (plan, forged, ours))
+    health = {call for call in CALLS if "Health" in call}
+    between_brokers = {call for call in CALLS if "Replication" in call or "Coordination" in call}
+    assert strangers == {"http GET /livez", "http GET /readyz", *(f"grpcs {call}" for call in health)}
+    assert {what.split()[-1] for what in forgers} == health
+    assert {what.split()[-1] for what in clients} == set(CALLS) - between_brokers
 
 
 def routes() -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ import pytest
 
 import comet
 from comet.errors import InvalidArgument
+from comet.security.access_keys import add_access_key
 from comet.security.certificates import Authority, Issued, certificates_in
 from comet.wire.tls import TlsFiles, expiry
 
@@ -107,6 +108,20 @@ def test_a_bootstrap_names_files_or_takes_those_of_the_environment(
     monkeypatch.setenv("COMET_CLIENT_KEY", str(app.key))
     assert comet.Bootstrap.of("a:1").tls == files
     assert comet.Bootstrap.of(comet.Bootstrap("a:1")).tls is None, "an object says all"
+
+
+def test_a_bootstrap_with_an_access_key_speaks_tls(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    key = add_access_key(tmp_path, "app")
+    given = comet.Bootstrap("a:1", access_key=str(key))
+    assert (given.tls, given.access_key) == (TlsFiles(), key), "the authorities of the system"
+    monkeypatch.setenv("COMET_CLIENT_ACCESS_KEY", str(key))
+    monkeypatch.setenv("COMET_CLIENT_CA", str(authority.ca))
+    assert comet.Bootstrap.of("a:1") == comet.Bootstrap("a:1", ca=authority.ca, access_key=key)
+    key.write_text("not a key")
+    with pytest.raises(InvalidArgument, match="does not hold an access key"):
+        comet.Producer("a:1")
 
 
 def test_files_that_are_replaced_while_they_are_read_are_read_again(

@@ -74,6 +74,7 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "clients_cert": ("/c.pem", "/c.pem", Path("/c.pem")),
     "clients_key": ("/k.pem", "/k.pem", Path("/k.pem")),
     "clients_ca": ("/ca.pem", "/ca.pem", Path("/ca.pem")),
+    "access_keys": ("/keys.toml", "/keys.toml", Path("/keys.toml")),
     "superusers": ("client:admin", ["client:admin"], ("client:admin",)),
     "brokers_host": ("10.0.0.1", "10.0.0.1", "10.0.0.1"),
     "brokers_port": ("0", 0, 0),

@@ -50,7 +50,7 @@ def test_options_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"topics": "bars"}, "unknown option 'topics'; use acks, bootstrap"),
+        ({"topics": "bars"}, "unknown option 'topics'; use accessKey, acks, bootstrap"),
         ({"topic": ""}, "topic is empty"),
         ({"topic": "no/name"}, "no/name"),
         ({"acks": "2"}, "all or 1 or 0"),

@@ -17,16 +17,17 @@ from comet_broker.core.rules import Kind, Operation
 Need: TypeAlias = "tuple[Operation, Kind, str]"
 Allows: TypeAlias = Callable[[str, Operation, Kind, str], bool]  # the first: a principal
 
-ANONYMOUS: Final = "anonymous"  # a caller without a certificate
+ANONYMOUS: Final = "anonymous"  # a caller without a certificate or key
 
 
 class ClientAccess:
     """The access of one principal. Not `enforced`: it may do everything."""
 
-    __slots__ = ("_allows", "enforced", "principal")
+    __slots__ = ("_allows", "enforced", "key_id", "principal")
 
-    def __init__(self, principal: str = ANONYMOUS, allows: Allows | None = None) -> None:
+    def __init__(self, principal: str = ANONYMOUS, allows: Allows | None = None, *, key_id: str = "") -> None:
         self.principal = principal
+        self.key_id = key_id  # of the access key that it presents, if any
         self.enforced = allows is not None
         self._allows = allows
 

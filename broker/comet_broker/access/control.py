@@ -38,11 +38,11 @@ class AccessControl:
     def enforced(self) -> bool:
         return bool(self.superusers)
 
-    def of(self, principal: str | None) -> ClientAccess:
-        """The access of a caller, by the name in its certificate; None: it has none."""
+    def of(self, principal: str | None, *, key_id: str = "") -> ClientAccess:
+        """The access of a caller, by the name in its certificate or of its access key; None: it has none."""
         if not self.superusers or principal in self.superusers:
-            return EVERYTHING if principal is None else ClientAccess(principal)
-        return ClientAccess(principal or ANONYMOUS, self._allows)
+            return EVERYTHING if principal is None else ClientAccess(principal, key_id=key_id)
+        return ClientAccess(principal or ANONYMOUS, self._allows, key_id=key_id)
 
     def _allows(self, principal: str, operation: Operation, kind: Kind, name: str) -> bool:
         return principal != ANONYMOUS and self._rules.allows(principal, operation, kind, name)

@@ -46,6 +46,7 @@ ENDS: Final = "cluster/ends/"
 DRAINS: Final = "cluster/drains/"
 COORDINATORS: Final = "cluster/coordinators/"
 RULES: Final = "cluster/rules"
+ACCESS_KEYS: Final = "cluster/access_keys"
 
 NO_BROKER: Final = 0  # no broker has this id
 
@@ -228,6 +229,7 @@ class ClusterState:
     cluster_id: str = ""
     lineage: Versioned[Lineage] | None = None
     rules: Versioned[bytes] | None = None  # see core.rules
+    access_keys: Versioned[bytes] | None = None  # see core.access_keys
     controller: ControllerRecord | None = None
     brokers: dict[int, Versioned[BrokerRecord]] = field(default_factory=dict)
     topics: dict[str, Versioned[TopicSpec]] = field(default_factory=dict)
@@ -260,6 +262,8 @@ class ClusterState:
             self.lineage = None if item is None else _versioned(item, Lineage.decode)
         elif key == RULES:
             self.rules = None if item is None else _versioned(item, bytes)
+        elif key == ACCESS_KEYS:
+            self.access_keys = None if item is None else _versioned(item, bytes)
         elif key == ID and item is not None:
             self.cluster_id = item.value.decode()
 

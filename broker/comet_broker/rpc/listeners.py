@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ from comet.errors import Forbidden, InvalidArgument
 from comet.settings.hosts import is_loopback
 from comet.wire.expiry import DAY_US, EXPIRES_SOON_DAYS, expiry_text
 from comet.wire.tls import Pem, TlsFiles, expiry
+from comet_broker.access.keys import keys_in
 from comet_broker.config import BrokerConfig
 from comet_broker.core.rules import check_principal
 from comet_broker.ports import Clock, Worker
@@ -63,6 +65,8 @@ def check_listeners(config: BrokerConfig) -> None:
     for tls in (clients_tls(config), brokers_tls(config)):
         if tls is not None:
             tls.read()
+    if config.access_keys is not None:
+        _check_keys_travel(config, config.access_keys)
     if config.superusers:
         _check_rules_hold(config)
     if config.insecure:
@@ -76,13 +80,26 @@ def check_listeners(config: BrokerConfig) -> None:
         )
 
 
+def _check_keys_travel(config: BrokerConfig, file: Path) -> None:
+    """Raises InvalidArgument for a file without keys, and if keys would cross the network in the clear, or stand beside
+    certificates, which gRPC requires of all or does not ask for."""
+    if config.clients_cert is None:
+        raise InvalidArgument(f"access keys are taken over TLS only: set clients_cert and clients_key; {_CURE}")
+    if config.clients_ca is not None:
+        raise InvalidArgument(
+            "with access_keys clients present keys, with clients_ca certificates: remove one of the two settings"
+        )
+    keys_in(file)
+
+
 def _check_rules_hold(config: BrokerConfig) -> None:
     """Raises InvalidArgument if callers could not be told apart, or could pose as brokers, which rules do not bind."""
     for principal in config.superusers:
         check_principal(principal)
-    if config.clients_ca is None:
+    if config.clients_ca is None and config.access_keys is None:
         raise InvalidArgument(
-            f"superusers are recognised by their certificates: set clients_cert, clients_key and clients_ca; {_CURE}"
+            "superusers are recognised by their certificates or access keys: set clients_cert and clients_key, and "
+            f"clients_ca or access_keys; {_CURE}"
         )
     if serves_brokers(config):
         raise InvalidArgument(
@@ -92,8 +109,9 @@ def _check_rules_hold(config: BrokerConfig) -> None:
 
 
 def _refuse_strangers(config: BrokerConfig) -> None:
-    if config.clients_cert is None or config.clients_ca is None:
-        missing = "clients_cert, clients_key and clients_ca" if config.clients_cert is None else "clients_ca"
+    if config.clients_cert is None or (config.clients_ca is None and config.access_keys is None):
+        what = "clients_ca or access_keys"
+        missing = f"clients_cert, clients_key and {what}" if config.clients_cert is None else what
         raise InvalidArgument(
             f"{config.host} can be reached by others, and {missing} not set: strangers could read and write; {_CURE}",
             details={"hint": "or write insecure = true in the file of --config, where strangers may do everything"},

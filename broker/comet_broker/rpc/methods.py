@@ -16,6 +16,7 @@ from comet.v1 import groups_pb2 as groups
 from comet.v1 import records_pb2 as records_pb
 from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.access.needs import CALLS, CallNeeds, nothing
+from comet_broker.admin.access_keys import AdminAccessKeys
 from comet_broker.admin.metrics import AdminMetrics
 from comet_broker.admin.recovery import AdminRecovery
 from comet_broker.admin.rules import AdminRules
@@ -104,6 +105,7 @@ class Services:
     metrics: AdminMetrics
     recovery: AdminRecovery
     rules: AdminRules
+    access_keys: AdminAccessKeys
 
 
 def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]:
@@ -130,7 +132,14 @@ def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]
 
 def _handler(services: Services, act: Act) -> Callable[[Any], Awaitable[Message]]:
     """The coroutine with the name of the act, of the service that has it."""
-    parts = (services.admin, services.groups, services.metrics, services.recovery, services.rules)
+    parts = (
+        services.admin,
+        services.groups,
+        services.metrics,
+        services.recovery,
+        services.rules,
+        services.access_keys,
+    )
     (found,) = (getattr(part, act.handler) for part in parts if hasattr(part, act.handler))
     handler: Callable[[Any], Awaitable[Message]] = found
     return handler

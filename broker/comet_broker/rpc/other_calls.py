@@ -7,7 +7,8 @@ task of the call is cancelled. A call with a status takes no more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -23,10 +24,14 @@ T = TypeVar("T")
 
 class OtherCalls:
     """Takes the handlers of a generated `add_..._to_server` and adds them to the server. Implements
-    memory.guard.Sheddable."""
+    memory.guard.Sheddable.
 
-    def __init__(self, server: grpc.aio.Server) -> None:
+    admit    raises the CometError with which a call is refused
+    """
+
+    def __init__(self, server: grpc.aio.Server, admit: Callable[[Context], object] = lambda _: None) -> None:
         self._server = server
+        self._admit = admit
         self._running: set[asyncio.Task[Any]] = set()
         self._failure: CometError | None = None  # with which the last ones were ended
 
@@ -57,13 +62,13 @@ class OtherCalls:
         serialize = handler.response_serializer
 
         async def unary_unary(_: AsyncIterator[bytes], context: Context) -> Any:
-            return await self._run(context, _one(handler, handler.unary_unary, context))
+            return await self._run(context, partial(_one, handler, handler.unary_unary))
 
         async def unary_stream(_: AsyncIterator[bytes], context: Context) -> None:
-            await self._run(context, _one(handler, handler.unary_stream, context))
+            await self._run(context, partial(_one, handler, handler.unary_stream))
 
         async def stream_stream(requests: AsyncIterator[Any], context: Context) -> None:
-            await self._run(context, _pass_on(handler.stream_stream(requests, context), context))
+            await self._run(context, partial(_pass_on, handler.stream_stream(requests, context)))
 
         if handler.unary_unary is not None:
             return grpc.stream_unary_rpc_method_handler(unary_unary, response_serializer=serialize)
@@ -72,12 +77,13 @@ class OtherCalls:
         assert handler.stream_stream is not None, "another kind of method"
         return grpc.stream_stream_rpc_method_handler(stream_stream, handler.request_deserializer, serialize)
 
-    async def _run(self, context: Context, call: Awaitable[T]) -> T | None:
+    async def _run(self, context: Context, call: Callable[[Context], Awaitable[T]]) -> T | None:
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
         try:
-            return await call
+            self._admit(context)
+            return await call(context)
         except CometError as error:
             await abort(context, error)
         except asyncio.CancelledError:

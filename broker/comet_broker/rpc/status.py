@@ -35,6 +35,7 @@ STATUS: Final[dict[str, grpc.StatusCode]] = {
     "TIMEOUT": grpc.StatusCode.DEADLINE_EXCEEDED,
     "LIMIT_EXCEEDED": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "FORBIDDEN": grpc.StatusCode.PERMISSION_DENIED,
+    "CREDENTIALS_REFUSED": grpc.StatusCode.UNAUTHENTICATED,
     "DATA_FOLDER_TAKEN": grpc.StatusCode.FAILED_PRECONDITION,
     "STORE_DAMAGED": grpc.StatusCode.INTERNAL,
     "CLOSED": grpc.StatusCode.CANCELLED,

@@ -49,6 +49,11 @@ class Sessions:
         enforced = [session for session in self._open.values() if session.client.access.enforced]
         _end([session for session in enforced if restricted(session.client.access.principal)], changed)
 
+    def end_holders(self, key_ids: frozenset[str]) -> None:
+        """Ends the streams of access keys that are taken no longer. Clients that have another one come back."""
+        ended = Unavailable("the access key was revoked or has expired; connect again", retry_after_ms=100)
+        _end([session for session in self._open.values() if session.client.access.key_id in key_ids], ended)
+
     # ---- when memory is short, see memory.guard.Sheddable
 
     def end_unfinished(self, error: CometError) -> int:

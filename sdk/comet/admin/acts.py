@@ -355,6 +355,24 @@ _ROWS: Final = (
         method="explain_access", command="acl explain",
         routes=(Operation("explainAccess", "GET", "/v1/rules/explain"),),
     ),
+    Act(
+        "CreateAccessKey", "admin", "alter cluster", "Create an access key",
+        "Shows it once, since brokers keep its digest alone. A principal has two at most: one replaces the other.",
+        method="create_access_key", command="key create", errors=("LIMIT_EXCEEDED",),
+        routes=(Operation("createAccessKey", "POST", "/v1/access-keys"),),
+    ),
+    Act(
+        "ListAccessKeys", "viewer", "describe cluster", "List access keys",
+        "Shows whose each is, and when it expires.",
+        method="list_access_keys", command="key list",
+        routes=(Operation("listAccessKeys", "GET", "/v1/access-keys"),),
+    ),
+    Act(
+        "RevokeAccessKey", "admin", "alter cluster", "Revoke an access key",
+        "Its open streams end within a second.",
+        method="revoke_access_key", command="key revoke",
+        routes=(Operation("revokeAccessKey", "DELETE", "/v1/access-keys/{id}"),),
+    ),
 )  # fmt: skip
 
 ACTS: Final[Mapping[str, Act]] = {row.name: row for row in _ROWS}

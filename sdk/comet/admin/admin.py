@@ -13,7 +13,9 @@ import msgspec
 from google.protobuf.message import Message
 
 from comet import limits
-from comet.admin import results
+from comet.admin import access_keys as keys
+from comet.admin import results, rules
+from comet.admin.find_offsets import find_offsets
 from comet.admin.history import History, history_from_pb
 from comet.admin.parameters import (
     BROKER_MAX,
@@ -39,26 +41,10 @@ from comet.admin.results import (
     TopicDeletion,
     TopicPage,
 )
-from comet.admin.rules import (
-    AccessDecision,
-    Deny,
-    Operations,
-    Principal,
-    ResourceName,
-    RuleChange,
-    RuleKind,
-    RuleList,
-    RuleOperation,
-    change_from_pb,
-    requested,
-    rule_from_pb,
-)
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
-from comet.client.connection import Attachment
-from comet.client.leader_request import at_leader
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
-from comet.errors import CometError, InvalidArgument, PartitionNotFound
+from comet.errors import CometError, InvalidArgument
 from comet.groups import committed_offsets
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
 from comet.settings.topic import REPLICAS_MAX, TopicConfig, topic_setting
@@ -69,13 +55,11 @@ from comet.types import (
     Int64,
     ResetPartition,
     StartLike,
-    TopicPartition,
     check_topic_name,
     position,
     wall_clock_us,
 )
 from comet.v1 import admin_pb2 as admin
-from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire import group_protobuf, protobuf
 from comet.wire.transport import Connect
@@ -84,7 +68,6 @@ M = TypeVar("M", bound=Message)
 
 SERVICE: Final = "comet.v1.Admin/"
 _PAGE = 1000
-_AT_ONCE = 32  # requests to brokers
 
 
 class Admin:
@@ -148,7 +131,10 @@ class Admin:
                 f"replicas must be from 0 (the cluster's default) to {REPLICAS_MAX}, not {replicas!r}"
             )
         request = admin.CreateTopicRequest(
-            name=check_topic_name(name), partitions=partitions, replicas=replicas, config=_settings(config, settings)
+            name=check_topic_name(name),
+            partitions=partitions,
+            replicas=replicas,
+            config=protobuf.given_to_pb(config, settings),
         )
         return protobuf.topic_from_pb(await self._request("CreateTopic", request, types.Topic))
 
@@ -254,7 +240,9 @@ class Admin:
         -1 built-in
         """
         names = [topic_setting(one).name for one in unset]
-        request = admin.AlterTopicRequest(name=name, config=_settings(None, settings), unset=names, dry_run=dry_run)
+        request = admin.AlterTopicRequest(
+            name=name, config=protobuf.settings_to_pb(settings), unset=names, dry_run=dry_run
+        )
         answer = await self._request("AlterTopic", request, admin.AlterTopicResponse)
         return results.alteration_from_pb(answer, dry_run=dry_run)
 
@@ -341,30 +329,7 @@ class Admin:
         {0: 0} {0: 3}
         """
         where = protobuf.position_to_pb(position(at, now_us=self._clock_us()))
-        self._client.forget(topic)
-        info = await self._client.topic(topic)
-
-        give_up = asyncio.get_running_loop().time() + self._timeout_ms / 1000
-
-        async def find(partition: int) -> int:
-            async def tp() -> TopicPartition:
-                return TopicPartition(topic, partition)
-
-            async def fetch(attachment: Attachment, left_ms: int) -> int:
-                frame = pb.ClientFrame(find_offset=pb.FindOffset(partition=attachment.handle, position=where))
-                try:
-                    return (await attachment.connection.call(frame, left_ms)).found_offset.offset
-                except PartitionNotFound:  # the topic was deleted and recreated since
-                    attachment.connection.detach(topic, partition)
-                    raise
-
-            return await at_leader(self._client, tp, fetch, give_up=give_up, writes=False)
-
-        indexes = [one.partition for one in info.partitions]
-        found: list[int] = []
-        for first in range(0, len(indexes), _AT_ONCE):
-            found += await asyncio.gather(*map(find, indexes[first : first + _AT_ONCE]))
-        return dict(zip(indexes, found, strict=True))
+        return await find_offsets(self._client, topic, where, self._timeout_ms)
 
     # ---- groups
 
@@ -700,16 +665,24 @@ class Admin:
         >>> run(example)
         1440 [...]
         """
+        if step_s < 1:
+            raise InvalidArgument(f"step_s must be at least 1, not {step_s!r}")
         request = admin.HistoryRequest(
-            topics=topics, every_topic=every_topic, groups=groups, step_s=_step(step_s), since_us=since_us
+            topics=topics, every_topic=every_topic, groups=groups, step_s=step_s, since_us=since_us
         )
         return history_from_pb(await self._request_at(broker, "History", request, admin.HistoryResponse))
 
     # ---- access
 
     async def add_rule(
-        self, principal: Principal, operations: Operations, kind: RuleKind, name: ResourceName, *, deny: Deny = False
-    ) -> RuleChange:
+        self,
+        principal: rules.Principal,
+        operations: rules.Operations,
+        kind: rules.RuleKind,
+        name: rules.ResourceName,
+        *,
+        deny: rules.Deny = False,
+    ) -> rules.RuleChange:
         """Adds a rule: clients may do these operations, or with `deny` may not. A rule that denies overrides all that
         allow. Open streams see it within a second.
 
@@ -719,12 +692,18 @@ class Admin:
         >>> run(example)
         done: allow client:billing read topic invoices; not enforced: the broker has no superusers
         """
-        request = admin.AddRuleRequest(rule=requested(principal, operations, kind, name, deny=deny))
-        return change_from_pb(await self._request("AddRule", request, admin.RuleChange))
+        request = admin.AddRuleRequest(rule=rules.requested(principal, operations, kind, name, deny=deny))
+        return rules.change_from_pb(await self._request("AddRule", request, admin.RuleChange))
 
     async def remove_rule(
-        self, principal: Principal, operations: Operations, kind: RuleKind, name: ResourceName, *, deny: Deny = False
-    ) -> RuleChange:
+        self,
+        principal: rules.Principal,
+        operations: rules.Operations,
+        kind: rules.RuleKind,
+        name: rules.ResourceName,
+        *,
+        deny: rules.Deny = False,
+    ) -> rules.RuleChange:
         """Removes a rule. Open streams see it within a second.
 
         >>> async def example(address: str) -> None:
@@ -733,12 +712,10 @@ class Admin:
         >>> run(example)
         False
         """
-        request = admin.RemoveRuleRequest(rule=requested(principal, operations, kind, name, deny=deny))
-        return change_from_pb(await self._request("RemoveRule", request, admin.RuleChange))
+        request = admin.RemoveRuleRequest(rule=rules.requested(principal, operations, kind, name, deny=deny))
+        return rules.change_from_pb(await self._request("RemoveRule", request, admin.RuleChange))
 
-    async def list_rules(
-        self, *, principal: Annotated[str, Input("Only the rules of this one.", example="client:billing")] = ""
-    ) -> RuleList:
+    async def list_rules(self, *, principal: rules.OfPrincipal = "") -> rules.RuleList:
         """All rules, or those of a principal; and whether the broker that answers enforces them.
 
         >>> async def example(address: str) -> None:
@@ -748,16 +725,15 @@ class Admin:
         0 rules; not enforced: the broker has no superusers
         """
         request = admin.ListRulesRequest(principal=principal)
-        answer = await self._request("ListRules", request, admin.ListRulesResponse)
-        return RuleList(tuple(map(rule_from_pb, answer.rules)), answer.enforced, tuple(answer.superusers))
+        return rules.list_from_pb(await self._request("ListRules", request, admin.ListRulesResponse))
 
     async def explain_access(
         self,
-        principal: Principal,
-        operation: Annotated[RuleOperation, Input("The operation.", example="read")],
-        kind: RuleKind,
-        name: ResourceName,
-    ) -> AccessDecision:
+        principal: rules.Principal,
+        operation: rules.OneOperation,
+        kind: rules.RuleKind,
+        name: rules.ResourceName,
+    ) -> rules.AccessDecision:
         """Whether a client may do something, and the rule that decides.
 
         >>> async def example(address: str) -> None:
@@ -767,9 +743,47 @@ class Admin:
         yes: this broker has no superusers, so every client may do everything
         """
         request = admin.ExplainAccessRequest(principal=principal, operation=operation, kind=kind, name=name)
-        answer = await self._request("ExplainAccess", request, admin.ExplainAccessResponse)
-        rule = rule_from_pb(answer.rule) if answer.HasField("rule") else None
-        return AccessDecision(answer.allowed, answer.why, rule)
+        return rules.decision_from_pb(await self._request("ExplainAccess", request, admin.ExplainAccessResponse))
+
+    async def create_access_key(self, principal: keys.Holder, *, days: keys.Days = 0) -> keys.NewAccessKey:
+        """Creates an access key for a principal that has one at most. Brokers get its digest alone: keep its `text`.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         made = await admin.create_access_key("client:billing", days=90)
+        ...         print(made.text, made.key.principal)
+        >>> run(example)
+        comet_..._... client:billing
+        """
+        text, request = keys.creation(principal, days)
+        created = await self._request("CreateAccessKey", request, admin.AccessKey)
+        return keys.NewAccessKey(text, keys.key_from_pb(created))
+
+    async def list_access_keys(self, *, principal: keys.OfPrincipal = "") -> keys.AccessKeyList:
+        """The access keys, or those of a principal; and whether the broker that answers takes them.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.list_access_keys())
+        >>> run(example)
+        0 access keys; not taken: the broker has no setting access_keys
+        """
+        request = admin.ListAccessKeysRequest(principal=principal)
+        return keys.list_from_pb(await self._request("ListAccessKeys", request, admin.ListAccessKeysResponse))
+
+    async def revoke_access_key(self, key_id: keys.AccessKeyId) -> keys.AccessKeyRevocation:
+        """Revokes an access key. Its open streams end within a second.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         made = await admin.create_access_key("client:billing")
+        ...         print(await admin.revoke_access_key(made.key.id))
+        >>> run(example)
+        revoked: ... of client:billing
+        """
+        request = admin.RevokeAccessKeyRequest(id=key_id)
+        answer = await self._request("RevokeAccessKey", request, admin.RevokeAccessKeyResponse)
+        return keys.revocation_from_pb(key_id, answer)
 
     # ---- life
 
@@ -784,17 +798,3 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _step(step_s: int) -> int:
-    if step_s < 1:
-        raise InvalidArgument(f"step_s must be at least 1, not {step_s!r}")
-    return step_s
-
-
-def _settings(config: TopicConfig | None, settings: dict[str, Any]) -> types.TopicConfig:
-    if config is None:
-        return protobuf.settings_to_pb(settings)
-    if settings:
-        raise InvalidArgument("give the settings as a TopicConfig or by name, not both")
-    return protobuf.config_to_pb(config)

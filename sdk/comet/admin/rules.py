@@ -138,6 +138,8 @@ Operations = Annotated[
         metavar="OPERATION,...",
     ),
 ]
+OneOperation = Annotated[RuleOperation, Input("The operation.", example="read")]
+OfPrincipal = Annotated[str, Input("Only the rules of this one.", example="client:billing")]
 RuleKind = Annotated[ResourceKind, Input("Kind of what it is done with.", example="topic")]
 ResourceName = Annotated[str, Input("Its name, or a prefix and *; * for the cluster.", example="invoices")]
 Deny = Annotated[bool, Input("Deny instead of allow.")]
@@ -178,3 +180,12 @@ def rule_from_pb(rule: admin.Rule) -> Rule:
 
 def change_from_pb(change: admin.RuleChange) -> RuleChange:
     return RuleChange(rule_from_pb(change.rule), change.changed, change.enforced)
+
+
+def list_from_pb(answer: admin.ListRulesResponse) -> RuleList:
+    return RuleList(tuple(map(rule_from_pb, answer.rules)), answer.enforced, tuple(answer.superusers))
+
+
+def decision_from_pb(answer: admin.ExplainAccessResponse) -> AccessDecision:
+    rule = rule_from_pb(answer.rule) if answer.HasField("rule") else None
+    return AccessDecision(answer.allowed, answer.why, rule)

@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from comet import __version__
-from comet.cli import acl, bench, broker, cluster, consume, demo, doctor, gateway, group, produce, security, topic, up
+from comet.cli import (
+    acl,
+    bench,
+    broker,
+    cluster,
+    consume,
+    demo,
+    doctor,
+    gateway,
+    group,
+    key,
+    produce,
+    security,
+    topic,
+    up,
+)
 from comet.cli._guard import reraise_all
 
 app = typer.Typer(
@@ -44,6 +59,7 @@ app.command("consume")(consume.consume)
 app.add_typer(group.app, name="group")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(acl.app, name="acl")
+app.add_typer(key.app, name="key")
 app.add_typer(security.app, name="security")
 app.command("doctor")(doctor.doctor)
 app.command("bench")(bench.bench)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from comet.cli._finding import Finding
-from comet.client.bootstrap import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, environment_files
+from comet.client.bootstrap import ACCESS_KEY_VARIABLE, CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, environment_files
 from comet.errors import InvalidArgument
+from comet.wire.access_key import id_of, read_access_key
 from comet.wire.expiry import DAY_US, EXPIRES_SOON_DAYS, expiry_text
 from comet.wire.tls import Pem, TlsFiles, expiry
 
@@ -33,15 +34,32 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0,
 
 def client_files() -> TlsFiles | None:
     """The files that the environment names; None: connections are plain."""
-    paths = {kind: Path(path).expanduser() if path else None for kind, path in environment_files().items()}
-    return TlsFiles(**paths) if any(paths.values()) else None
+    paths = _client_paths()
+    has_key = paths.pop("access_key") is not None
+    return TlsFiles(**paths) if has_key or any(paths.values()) else None
+
+
+def _client_paths() -> dict[str, Path | None]:
+    return {kind: Path(path).expanduser() if path else None for kind, path in environment_files().items()}
 
 
 def check_client_files() -> list[Finding]:
     tls = client_files()
     if tls is None:
         return [Finding("client TLS", "ok", "none: connections are not encrypted")]
-    return check_files("client TLS", tls, f"correct {VARIABLES}", _NEW_CLIENT)
+    return check_files("client TLS", tls, f"correct {VARIABLES}", _NEW_CLIENT) + check_access_key()
+
+
+def check_access_key() -> list[Finding]:
+    """Whether the file of this client's access key holds one. No finding: the environment names no file."""
+    path = _client_paths()["access_key"]
+    if path is None:
+        return []
+    try:
+        key_id = id_of(read_access_key(path))
+    except InvalidArgument as error:
+        return [Finding("access key", "fail", error.message, f"correct {ACCESS_KEY_VARIABLE}")]
+    return [Finding("access key", "ok", f"{key_id}, in {path}")]
 
 
 def check_broker_files(config: BrokerConfig) -> list[Finding]:

@@ -12,6 +12,7 @@ import typer
 from comet.cli._guard import guarded
 from comet.cli._options import Json
 from comet.cli._output import note, print_json, print_table
+from comet.units import count
 
 if TYPE_CHECKING:
     from comet.security.certificates import Issued
@@ -37,19 +38,25 @@ def init(
     cluster: Annotated[str, typer.Option("--cluster", help="The brokers' setting `cluster`.")] = "comet",
     hosts: Hosts = None,
     days: Days = 365,
+    access_keys: Annotated[
+        bool, typer.Option("--access-keys", help="Clients present access keys, in place of certificates.")
+    ] = False,
     json_output: Json = False,
 ) -> None:
     """Make an authority, certificates of brokers and an administrator, and the lines of configuration."""
+    from comet.security.access_keys import add_access_key
     from comet.security.certificates import Authority
 
     authority = Authority.create(folder, cluster)
     names = hosts or own_hosts()
     issued = [authority.issue_broker(number, names, days) for number in range(1, brokers + 1)]
-    issued.append(authority.issue_client(ADMIN, days))
+    admin = add_access_key(folder, ADMIN) if access_keys else authority.issue_client(ADMIN, days)
     if json_output:
-        print_json({"ca": str(authority.ca), "hosts": names, "certificates": [_document(one) for one in issued]})
+        certificates = issued if isinstance(admin, Path) else [*issued, admin]
+        key = {"access_key": str(admin)} if isinstance(admin, Path) else {}
+        print_json({"ca": str(authority.ca), "hosts": names, "certificates": [*map(_document, certificates)], **key})
         return
-    print(_next_steps(authority.ca, issued), flush=True)
+    print(_next_steps(authority.ca, issued, admin), flush=True)
 
 
 @app.command("broker")
@@ -79,6 +86,23 @@ def client(
     from comet.security.certificates import Authority
 
     _show(Authority.open(folder).issue_client(name, days), json_output)
+
+
+@app.command("access-key")
+@guarded
+def access_key(
+    name: Annotated[str, typer.Argument(help="Name of the client.")],
+    folder: Folder = DEFAULT_FOLDER,
+    json_output: Json = False,
+) -> None:
+    """Make an access key of a client in the brokers' file; `comet key create` makes one in a running cluster."""
+    from comet.security.access_keys import add_access_key, brokers_file
+
+    file = add_access_key(folder, name)
+    if json_output:
+        print_json({"access_key": str(file), "access_keys": str(brokers_file(folder))})
+    else:
+        print(f"{file}; brokers that read {brokers_file(folder)} take it within two seconds")
 
 
 @app.command("show")
@@ -158,27 +182,42 @@ def _document(issued: Issued) -> dict[str, Any]:
     }
 
 
-def broker_settings(ca: Path, issued: Issued) -> dict[str, str]:
-    """The settings of a broker that uses the certificate on both listeners."""
+def broker_settings(ca: Path, issued: Issued, access_keys: Path | None = None) -> dict[str, str]:
+    """The settings of a broker that uses the certificate on both listeners. With `access_keys` its clients present keys
+    in place of certificates."""
     paths = {"ca": ca, "cert": issued.cert, "key": issued.key}
-    return {f"{side}_{kind}": str(path.resolve()) for side in ("clients", "brokers") for kind, path in paths.items()}
+    found = {f"{side}_{kind}": str(path.resolve()) for side in ("clients", "brokers") for kind, path in paths.items()}
+    if access_keys is not None:
+        del found["clients_ca"]
+        found["access_keys"] = str(access_keys.resolve())
+    return found
 
 
-def client_variables(ca: Path, issued: Issued) -> dict[str, str]:
-    """The environment of a client that uses the certificate."""
-    paths = {"CA": ca, "CERT": issued.cert, "KEY": issued.key}
-    return {f"COMET_CLIENT_{kind}": str(path.resolve()) for kind, path in paths.items()}
+def client_variables(ca: Path, credential: Issued | Path) -> dict[str, str]:
+    """The environment of a client that uses the certificate, or the access key in a file."""
+    own = (
+        {"ACCESS_KEY": credential} if isinstance(credential, Path) else {"CERT": credential.cert, "KEY": credential.key}
+    )
+    return {f"COMET_CLIENT_{kind}": str(path.resolve()) for kind, path in {"CA": ca, **own}.items()}
 
 
-def _next_steps(ca: Path, issued: list[Issued]) -> str:
-    *brokers, admin = issued
-    until = f"{admin.expires:%Y-%m-%d}"
-    lines = [f"Made {ca} and {len(issued)} certificates, until {until}. Keep ca.key away from the brokers.", ""]
+def _next_steps(ca: Path, brokers: list[Issued], admin: Issued | Path) -> str:
+    from comet.security.access_keys import brokers_file
+
+    by_key = isinstance(admin, Path)
+    made = count(len(brokers) + (not by_key), "certificate") + f" until {brokers[0].expires:%Y-%m-%d}"
+    key = f", and {admin}" if by_key else ""
+    lines = [f"Made {ca}, {made}{key}. Keep ca.key away from the brokers.", ""]
     for one in brokers:
         lines.append(f"# in the settings file of {one.name}, comet broker --config FILE")
-        lines += [f'{name} = "{value}"' for name, value in broker_settings(ca, one).items()]
+        settings = broker_settings(ca, one, brokers_file(ca.parent) if by_key else None)
+        lines += [f'{name} = "{value}"' for name, value in settings.items()]
+        lines += [f'superusers = ["client:{ADMIN}"]'] if by_key else []
         lines.append("")
     lines.append("# in the environment of clients, the gateway and this command line")
     lines += [f"export {name}={value}" for name, value in client_variables(ca, admin).items()]
-    lines += ["", "Another client's certificate: comet security client NAME " + str(ca.parent)]
+    another = (
+        "access key: comet key create client:NAME" if by_key else f"certificate: comet security client NAME {ca.parent}"
+    )
+    lines += ["", f"Another client's {another}"]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""How to reach a cluster: the addresses of some of its brokers, and the files of TLS."""
+"""How to reach a cluster: the addresses of some of its brokers, the files of TLS, and that of an access key."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from pathlib import Path
 from typing import Any, Final
 
 from comet.errors import InvalidArgument
+from comet.wire.access_key import read_access_key
 from comet.wire.tls import TlsFiles
 
 CA_VARIABLE: Final = "COMET_CLIENT_CA"
 CERT_VARIABLE: Final = "COMET_CLIENT_CERT"
 KEY_VARIABLE: Final = "COMET_CLIENT_KEY"
+ACCESS_KEY_VARIABLE: Final = "COMET_CLIENT_ACCESS_KEY"
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Bootstrap:
-    """Brokers' addresses, and the files of TLS in PEM; stands wherever brokers' addresses are taken.
+    """Brokers' addresses, the files of TLS in PEM, and that of an access key; stands wherever brokers' addresses are
+    taken.
 
-    ca       the authorities that sign the brokers' certificates
-    cert     this client's certificate, with its `key`, for brokers that demand one
+    ca           the authorities that sign the brokers' certificates
+    cert         this client's certificate, with its `key`, for brokers that demand one
+    access_key   this client's access key, for brokers that demand one; without `ca`, the system's authorities count
 
-    Where only addresses are given, the files are those that COMET_CLIENT_CA, COMET_CLIENT_CERT and COMET_CLIENT_KEY
-    name; without any of them connections are not encrypted. Replaced files count from the next connection on.
+    Where only addresses are given, the files are those that COMET_CLIENT_CA, COMET_CLIENT_CERT, COMET_CLIENT_KEY and
+    COMET_CLIENT_ACCESS_KEY name; without any of them connections are not encrypted. Replaced files count from the next
+    connection on.
 
     >>> Bootstrap("a:9092, b").addresses
     ('a:9092', 'b:9092')
@@ -32,6 +37,7 @@ class Bootstrap:
 
     addresses: tuple[str, ...]
     tls: TlsFiles | None
+    access_key: Path | None
 
     def __init__(
         self,
@@ -40,13 +46,17 @@ class Bootstrap:
         ca: str | Path | None = None,
         cert: str | Path | None = None,
         key: str | Path | None = None,
+        access_key: str | Path | None = None,
     ) -> None:
         object.__setattr__(self, "addresses", parse_addresses(addresses))
-        paths = [Path(one).expanduser() if one else None for one in (ca, cert, key)]
-        tls = TlsFiles(*paths) if any(paths) else None
+        *paths, secret = [Path(one).expanduser() if one else None for one in (ca, cert, key, access_key)]
+        tls = TlsFiles(*paths) if any(paths) or secret else None
         if tls is not None:
             tls.read()
+        if secret is not None:
+            read_access_key(secret)
         object.__setattr__(self, "tls", tls)
+        object.__setattr__(self, "access_key", secret)
 
     @classmethod
     def of(cls, addresses: Addresses) -> Bootstrap:
@@ -63,8 +73,8 @@ Addresses = str | Sequence[str] | Bootstrap
 
 
 def environment_files() -> dict[str, str | None]:
-    """The files of TLS that the environment names: ca, cert and key."""
-    names = {"ca": CA_VARIABLE, "cert": CERT_VARIABLE, "key": KEY_VARIABLE}
+    """The files that the environment names: ca, cert, key and access_key."""
+    names = {"ca": CA_VARIABLE, "cert": CERT_VARIABLE, "key": KEY_VARIABLE, "access_key": ACCESS_KEY_VARIABLE}
     return {kind: os.environ.get(name) for kind, name in names.items()}
 
 

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
 from comet.client.bootstrap import Addresses, Bootstrap
 from comet.spark.parsing import Table, number, text
 
+FILES: Final = ("ca", "cert", "key", "access_key")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """Brokers' addresses, and the files of TLS: paths on the machine of each executor, or of files shipped by Spark."""
+    """Brokers' addresses, the files of TLS and that of an access key: paths on the machine of each executor, or of
+    files shipped by Spark."""
 
     bootstrap: str = "localhost:9092"
-    ca: str = ""  # without any of the three, those that the environment names
+    ca: str = ""  # without any of the four, those that the environment names
     cert: str = ""
     key: str = ""
+    access_key: str = ""
     timeout_ms: int = 30_000
 
     @property
     def connection(self) -> ConnectionOptions:
         """These options alone. Equal ones can share a connection."""
-        return ConnectionOptions(
-            bootstrap=self.bootstrap, ca=self.ca, cert=self.cert, key=self.key, timeout_ms=self.timeout_ms
-        )
+        return ConnectionOptions(**{one.name: getattr(self, one.name) for one in fields(ConnectionOptions)})
 
     def addresses(self) -> Addresses:
         """For a client in this process. Raises InvalidArgument for files that are missing or do not fit together."""
-        if not (self.ca or self.cert or self.key):
+        files = {name: getattr(self, name) for name in FILES}
+        if not any(files.values()):
             return self.bootstrap
-        return Bootstrap(self.bootstrap, ca=_local(self.ca), cert=_local(self.cert), key=_local(self.key))
+        return Bootstrap(self.bootstrap, **{name: _local(given) for name, given in files.items()})
 
 
 CONNECTION_OPTIONS: Final[Table] = {
@@ -39,6 +42,7 @@ CONNECTION_OPTIONS: Final[Table] = {
     "ca": ("ca", text),
     "cert": ("cert", text),
     "key": ("key", text),
+    "accessKey": ("access_key", text),
     "timeoutMs": ("timeout_ms", number(1)),
 }
 

@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import Annotated, Any, Self
 
 from comet import limits
+from comet.admin import access_keys as keys
+from comet.admin import rules
 from comet.admin.admin import Admin as AsyncAdmin
 from comet.admin.history import History
 from comet.admin.parameters import (
@@ -34,17 +36,6 @@ from comet.admin.results import (
     TopicAlteration,
     TopicDeletion,
     TopicPage,
-)
-from comet.admin.rules import (
-    AccessDecision,
-    Deny,
-    Operations,
-    Principal,
-    ResourceName,
-    RuleChange,
-    RuleKind,
-    RuleList,
-    RuleOperation,
 )
 from comet.client.bootstrap import Addresses
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
@@ -541,8 +532,14 @@ class Admin:
         )
 
     def add_rule(
-        self, principal: Principal, operations: Operations, kind: RuleKind, name: ResourceName, *, deny: Deny = False
-    ) -> RuleChange:
+        self,
+        principal: rules.Principal,
+        operations: rules.Operations,
+        kind: rules.RuleKind,
+        name: rules.ResourceName,
+        *,
+        deny: rules.Deny = False,
+    ) -> rules.RuleChange:
         """Adds a rule: clients may do these operations, or with `deny` may not. A rule that denies overrides all that
         allow. Open streams see it within a second.
 
@@ -555,8 +552,14 @@ class Admin:
         return call(self._async.add_rule(principal, operations, kind, name, deny=deny))
 
     def remove_rule(
-        self, principal: Principal, operations: Operations, kind: RuleKind, name: ResourceName, *, deny: Deny = False
-    ) -> RuleChange:
+        self,
+        principal: rules.Principal,
+        operations: rules.Operations,
+        kind: rules.RuleKind,
+        name: rules.ResourceName,
+        *,
+        deny: rules.Deny = False,
+    ) -> rules.RuleChange:
         """Removes a rule. Open streams see it within a second.
 
         >>> def example(address: str) -> None:
@@ -567,9 +570,7 @@ class Admin:
         """
         return call(self._async.remove_rule(principal, operations, kind, name, deny=deny))
 
-    def list_rules(
-        self, *, principal: Annotated[str, Input("Only the rules of this one.", example="client:billing")] = ""
-    ) -> RuleList:
+    def list_rules(self, *, principal: rules.OfPrincipal = "") -> rules.RuleList:
         """All rules, or those of a principal; and whether the broker that answers enforces them.
 
         >>> def example(address: str) -> None:
@@ -581,12 +582,8 @@ class Admin:
         return call(self._async.list_rules(principal=principal))
 
     def explain_access(
-        self,
-        principal: Principal,
-        operation: Annotated[RuleOperation, Input("The operation.", example="read")],
-        kind: RuleKind,
-        name: ResourceName,
-    ) -> AccessDecision:
+        self, principal: rules.Principal, operation: rules.OneOperation, kind: rules.RuleKind, name: rules.ResourceName
+    ) -> rules.AccessDecision:
         """Whether a client may do something, and the rule that decides.
 
         >>> def example(address: str) -> None:
@@ -596,6 +593,41 @@ class Admin:
         yes: this broker has no superusers, so every client may do everything
         """
         return call(self._async.explain_access(principal, operation, kind, name))
+
+    def create_access_key(self, principal: keys.Holder, *, days: keys.Days = 0) -> keys.NewAccessKey:
+        """Creates an access key for a principal that has one at most. Brokers get its digest alone: keep its `text`.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         made = admin.create_access_key("client:billing", days=90)
+        ...         print(made.text, made.key.principal)
+        >>> run(example)
+        comet_..._... client:billing
+        """
+        return call(self._async.create_access_key(principal, days=days))
+
+    def list_access_keys(self, *, principal: keys.OfPrincipal = "") -> keys.AccessKeyList:
+        """The access keys, or those of a principal; and whether the broker that answers takes them.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.list_access_keys())
+        >>> run(example)
+        0 access keys; not taken: the broker has no setting access_keys
+        """
+        return call(self._async.list_access_keys(principal=principal))
+
+    def revoke_access_key(self, key_id: keys.AccessKeyId) -> keys.AccessKeyRevocation:
+        """Revokes an access key. Its open streams end within a second.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         made = admin.create_access_key("client:billing")
+        ...         print(admin.revoke_access_key(made.key.id))
+        >>> run(example)
+        revoked: ... of client:billing
+        """
+        return call(self._async.revoke_access_key(key_id))
 
     def close(self) -> None:
         """Closes the connections."""

@@ -464,6 +464,62 @@ class ExplainAccessResponse(_message.Message):
     rule: Rule
     def __init__(self, allowed: _Optional[bool] = ..., why: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
 
+class AccessKey(_message.Message):
+    __slots__ = ("id", "principal", "author", "created_us", "expires_us", "in_file")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    CREATED_US_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_US_FIELD_NUMBER: _ClassVar[int]
+    IN_FILE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    principal: str
+    author: str
+    created_us: int
+    expires_us: int
+    in_file: bool
+    def __init__(self, id: _Optional[str] = ..., principal: _Optional[str] = ..., author: _Optional[str] = ..., created_us: _Optional[int] = ..., expires_us: _Optional[int] = ..., in_file: _Optional[bool] = ...) -> None: ...
+
+class CreateAccessKeyRequest(_message.Message):
+    __slots__ = ("id", "principal", "sha256", "lifetime_s")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    LIFETIME_S_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    principal: str
+    sha256: bytes
+    lifetime_s: int
+    def __init__(self, id: _Optional[str] = ..., principal: _Optional[str] = ..., sha256: _Optional[bytes] = ..., lifetime_s: _Optional[int] = ...) -> None: ...
+
+class ListAccessKeysRequest(_message.Message):
+    __slots__ = ("principal",)
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    def __init__(self, principal: _Optional[str] = ...) -> None: ...
+
+class ListAccessKeysResponse(_message.Message):
+    __slots__ = ("keys", "accepted")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedCompositeFieldContainer[AccessKey]
+    accepted: bool
+    def __init__(self, keys: _Optional[_Iterable[_Union[AccessKey, _Mapping]]] = ..., accepted: _Optional[bool] = ...) -> None: ...
+
+class RevokeAccessKeyRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class RevokeAccessKeyResponse(_message.Message):
+    __slots__ = ("revoked", "key")
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    revoked: bool
+    key: AccessKey
+    def __init__(self, revoked: _Optional[bool] = ..., key: _Optional[_Union[AccessKey, _Mapping]] = ...) -> None: ...
+
 class ListGroupsRequest(_message.Message):
     __slots__ = ("local",)
     LOCAL_FIELD_NUMBER: _ClassVar[int]

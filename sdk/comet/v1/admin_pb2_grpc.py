@@ -160,6 +160,21 @@ class AdminStub:
                 request_serializer=comet_dot_v1_dot_admin__pb2.ExplainAccessRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.ExplainAccessResponse.FromString,
                 _registered_method=True)
+        self.CreateAccessKey = channel.unary_unary(
+                '/comet.v1.Admin/CreateAccessKey',
+                request_serializer=comet_dot_v1_dot_admin__pb2.CreateAccessKeyRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.AccessKey.FromString,
+                _registered_method=True)
+        self.ListAccessKeys = channel.unary_unary(
+                '/comet.v1.Admin/ListAccessKeys',
+                request_serializer=comet_dot_v1_dot_admin__pb2.ListAccessKeysRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.ListAccessKeysResponse.FromString,
+                _registered_method=True)
+        self.RevokeAccessKey = channel.unary_unary(
+                '/comet.v1.Admin/RevokeAccessKey',
+                request_serializer=comet_dot_v1_dot_admin__pb2.RevokeAccessKeyRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.RevokeAccessKeyResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -331,6 +346,26 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateAccessKey(self, request, context):
+        """Adds the digest of an access key, which its maker keeps. Repeated with the same content, it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAccessKeys(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeAccessKey(self, request, context):
+        """Open streams of the key end within a second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -458,6 +493,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ExplainAccess,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.ExplainAccessRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.ExplainAccessResponse.SerializeToString,
+            ),
+            'CreateAccessKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateAccessKey,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.CreateAccessKeyRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.AccessKey.SerializeToString,
+            ),
+            'ListAccessKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAccessKeys,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.ListAccessKeysRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.ListAccessKeysResponse.SerializeToString,
+            ),
+            'RevokeAccessKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeAccessKey,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.RevokeAccessKeyRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.RevokeAccessKeyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1135,6 +1185,87 @@ class Admin:
             '/comet.v1.Admin/ExplainAccess',
             comet_dot_v1_dot_admin__pb2.ExplainAccessRequest.SerializeToString,
             comet_dot_v1_dot_admin__pb2.ExplainAccessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateAccessKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/CreateAccessKey',
+            comet_dot_v1_dot_admin__pb2.CreateAccessKeyRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.AccessKey.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAccessKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/ListAccessKeys',
+            comet_dot_v1_dot_admin__pb2.ListAccessKeysRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.ListAccessKeysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeAccessKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/RevokeAccessKey',
+            comet_dot_v1_dot_admin__pb2.RevokeAccessKeyRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.RevokeAccessKeyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,6 +48,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_TRANSACTION_NOT_OPEN: _ClassVar[ErrorCode]
     ERROR_CODE_KEY_REUSED: _ClassVar[ErrorCode]
     ERROR_CODE_FORBIDDEN: _ClassVar[ErrorCode]
+    ERROR_CODE_CREDENTIALS_REFUSED: _ClassVar[ErrorCode]
 
 class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -113,6 +114,7 @@ ERROR_CODE_TRANSACTION_ABORTED: ErrorCode
 ERROR_CODE_TRANSACTION_NOT_OPEN: ErrorCode
 ERROR_CODE_KEY_REUSED: ErrorCode
 ERROR_CODE_FORBIDDEN: ErrorCode
+ERROR_CODE_CREDENTIALS_REFUSED: ErrorCode
 ACKS_NONE: Acks
 ACKS_LEADER: Acks
 ACKS_ALL: Acks

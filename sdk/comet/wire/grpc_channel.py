@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -21,6 +22,7 @@ from google.rpc.status_pb2 import Status
 
 from comet import limits
 from comet.errors import BY_CODE, CometError, Internal, InvalidArgument, Timeout, Unavailable, from_code
+from comet.wire.access_key import HEADER, SCHEME, read_access_key
 from comet.wire.tls import TlsFiles
 from comet.wire.transport import Channel, Stream
 
@@ -58,23 +60,35 @@ def _reraise_if_ours() -> None:
 class GrpcChannel:
     """A connection to one broker. Owned by one client, used on one event loop."""
 
-    def __init__(self, address: str, options: Sequence[tuple[str, int]] = OPTIONS, tls: TlsFiles | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        options: Sequence[tuple[str, int]] = OPTIONS,
+        tls: TlsFiles | None = None,
+        access_key: Path | None = None,
+    ) -> None:
+        assert access_key is None or tls is not None, "an access key crosses the network over TLS only"
         self.address = address
+        self._access_key = access_key
+        self._metadata = self._credential()
         if tls is None:
             self._channel = grpc.aio.insecure_channel(address, options=options)
         else:
             self._channel = grpc.aio.secure_channel(address, _credentials(tls), options=options)
 
     def stream(self) -> Stream:
-        return GrpcStream(self._channel.stream_stream(STREAM_METHOD)(), self.address)
+        self._metadata = self._credential()
+        return GrpcStream(self._channel.stream_stream(STREAM_METHOD)(metadata=self._metadata), self.address)
 
     async def unary(self, method: str, request: Message, response: type[M], timeout_s: float) -> M:
         call = self._channel.unary_unary(
             f"/{method}", request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
         )
         try:
-            answer: M = await call(request, timeout=timeout_s)
+            answer: M = await call(request, timeout=timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED and self._has_new_credential():
+                return await self.unary(method, request, response, timeout_s)
             raise from_status(error, self.address) from None
         except asyncio.CancelledError:
             _reraise_if_ours()
@@ -85,6 +99,20 @@ class GrpcChannel:
 
     async def close(self) -> None:
         await self._channel.close()
+
+    def _credential(self) -> tuple[tuple[str, str], ...]:
+        """The metadata with the access key, as its file is now. Raises Unavailable: a replacement may be under way."""
+        if self._access_key is None:
+            return ()
+        try:
+            return ((HEADER, SCHEME + read_access_key(self._access_key)),)
+        except InvalidArgument as error:
+            raise Unavailable(error.message) from None
+
+    def _has_new_credential(self) -> bool:
+        """Whether the file has another key than the one that was refused, which then stands in for it."""
+        before, self._metadata = self._metadata, self._credential()
+        return self._metadata != before
 
 
 class GrpcStream:
@@ -191,7 +219,7 @@ def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(pem.ca, pem.key, pem.cert)
 
 
-def connect(address: str, *, tls: TlsFiles | None = None) -> Channel:
+def connect(address: str, *, tls: TlsFiles | None = None, access_key: Path | None = None) -> Channel:
     """A channel to "host:port"; nothing happens on the network until it is used. Raises Unavailable if the files of TLS
-    cannot be read now."""
-    return GrpcChannel(address, tls=tls)
+    or the one of the access key cannot be read now."""
+    return GrpcChannel(address, tls=tls, access_key=access_key)

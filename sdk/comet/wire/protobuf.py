@@ -82,6 +82,15 @@ def settings_to_pb(settings: Mapping[str, Any]) -> pb.TopicConfig:
     return message
 
 
+def given_to_pb(config: TopicConfig | None, settings: Mapping[str, Any]) -> pb.TopicConfig:
+    """Of a whole configuration, or of settings by name."""
+    if config is None:
+        return settings_to_pb(settings)
+    if settings:
+        raise InvalidArgument("give the settings as a TopicConfig or by name, not both")
+    return config_to_pb(config)
+
+
 def settings_from_pb(message: pb.TopicConfig) -> dict[str, Any]:
     """The fields that are set, unchecked: TopicConfig checks them. Raises InvalidArgument for an unknown word."""
     found = {name: getattr(message, name) for name in TOPIC_SETTINGS if message.HasField(name)}
