@@ -18,7 +18,7 @@ import comet
 from comet.admin.access_keys import creation
 from comet.security.access_keys import add_access_key, brokers_file
 from comet.security.certificates import Authority
-from comet.v1 import admin_pb2
+from comet.v1 import admin_pb2, records_pb2
 from comet.wire.access_key import read_access_key
 from comet.wire.grpc_channel import GrpcChannel
 from comet.wire.tls import TlsFiles
@@ -212,6 +212,22 @@ async def test_ten_rotations_under_load_fail_no_send(broker: Keyed) -> None:
         while len(values) < sent:
             values.append((await anext(consumer)).value)
     assert values == [b"%d" % number for number in range(sent)] and sent >= 200
+
+
+async def test_a_stream_over_an_older_connection_presents_the_new_key(broker: Keyed) -> None:
+    file, key_id = await broker.key("billing.key")
+    channel = GrpcChannel(broker.server.address, tls=TlsFiles(broker.ca), access_key=file)
+    try:
+        request, answer = admin_pb2.ListTopicsRequest(), admin_pb2.ListTopicsResponse
+        await channel.unary("comet.v1.Admin/ListTopics", request, answer, 10.0)
+        await broker.key("billing.key")
+        await broker.admin.revoke_access_key(key_id)
+        stream = channel.stream()
+        await stream.write(records_pb2.ClientFrame(request=1, hello=records_pb2.Hello()).SerializeToString())
+        assert records_pb2.ServerFrame.FromString(await stream.read() or b"").WhichOneof("frame") == "welcome"
+        stream.cancel()
+    finally:
+        await channel.close()
 
 
 async def test_only_a_superuser_makes_or_revokes_keys_of_superusers(broker: Keyed) -> None:
