@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from comet.errors import Unavailable
@@ -133,6 +135,24 @@ async def test_a_loss_that_is_accepted_in_the_same_epoch_is_heard_of() -> None:
     await leader.say(following(1, log_end=1, high_watermark=1))
     await settle()
     assert world.partition.log.log_end == 1
+    await close(world, replicator)
+
+
+@pytest.mark.parametrize("members", [{"in_sync": {2: 20, 1: 10}}, {"in_sync": {2: 20}, "eligible": {1: 10}}])
+async def test_a_loss_that_was_accepted_before_it_was_in_sync_again_is_no_reason(members: dict[str, Any]) -> None:
+    """A later leader may lack more than the one that the operator chose: its disk was put back from a copy."""
+    world = ReplicaWorld()
+    replicator, (leader,) = await in_conflict(world)
+    partition = world.partition
+    partition.apply(await world.put(replace_state(STATE, leader=2, epoch=4, loss_accepted=3, **members)))
+    replicator.update(partition)
+    await settle()
+    said = following(1, log_end=1, high_watermark=1)
+    said.following.leader_epoch = 4
+    await leader.say(said)
+    await settle()
+    assert (partition.log.log_end, partition.committed) == (3, 3), "nothing was cut"
+    assert partition.follower.conflict is not None and partition.follower.conflict.epoch == 4
     await close(world, replicator)
 
 

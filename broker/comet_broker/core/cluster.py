@@ -151,6 +151,11 @@ class PartitionState(Stored, frozen=True):
     loss_accepted: int = 0
     given_up: dict[int, GivenUp] = {}
 
+    def loss_accepted_of(self, broker: int) -> int:
+        """`loss_accepted`, for the records of this replica. One that has been in sync since had all that counted: what
+        it has is not given up a second time, whoever leads next."""
+        return 0 if broker in self.in_sync or broker in self.eligible else self.loss_accepted
+
     @property
     def holders(self) -> tuple[int, ...]:
         """All brokers that hold a copy now: the replicas, and those that are to become replicas."""

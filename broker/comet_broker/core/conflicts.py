@@ -43,7 +43,7 @@ class Offer:
 
 
 def judge(own: Own, offer: Offer, loss_accepted: int) -> TruncationVerdict:
-    """The verdict; `loss_accepted` is the one of the partition's state."""
+    """The verdict; `loss_accepted` is the one for this replica, by the partition's state."""
     if own.high_watermark <= offer.start:
         return TruncationVerdict.TRUNCATE  # with a restart: the records below were deleted at the leader
     if not offer.restart and own.whole_end <= offer.start and own.high_watermark <= offer.log_end:

@@ -312,7 +312,7 @@ class _Case:
 
         def goodness(broker: int) -> tuple[int, int, int, bool, int]:
             last_epoch, log_end = ends.get(broker, (0, 0))
-            if last_epoch < now.loss_accepted and broker not in now.in_sync and broker not in now.eligible:
+            if last_epoch < now.loss_accepted_of(broker):
                 last_epoch, log_end = 0, 0
             drains = draining(self._cluster, broker)
             return (-last_epoch, -log_end, self._rank(now, broker), drains, now.holders.index(broker))

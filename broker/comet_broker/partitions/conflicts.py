@@ -36,13 +36,13 @@ def judged(partition: Partition, following: pb.Following) -> TruncationVerdict:
     own = Own(whole_end(partition), partition.committed, storage.epochs.last_epoch)
     leader_end = max(following.log_end, following.high_watermark)  # earlier versions do not send the former
     offer = Offer(following.leader_epoch, getattr(following, "from"), following.restart, leader_end)
-    return judge(own, offer, 0 if state is None else state.loss_accepted)
+    return judge(own, offer, 0 if state is None else state.loss_accepted_of(partition.context.me))
 
 
 def given_up_from(partition: Partition) -> GivenUp | None:
     """The records to truncate before the comparison with the leader's log; see PartitionState.given_up."""
     state, storage = partition.state, partition.log
-    if state is None or partition.context.me in state.in_sync or storage.epochs.last_epoch >= state.loss_accepted:
+    if state is None or storage.epochs.last_epoch >= state.loss_accepted_of(partition.context.me):
         return None
     found = state.given_up.get(partition.context.me)
     if found is None or found.offset >= storage.log_end or partition.follower.gave_up == found:
