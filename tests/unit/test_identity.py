@@ -214,3 +214,12 @@ async def test_records_on_which_the_cluster_counts_are_reported_at_the_next_star
     await world.folder.note_loss_known()
     assert world.lossy is here
     assert registration.record().clean is not here
+
+
+async def test_a_full_disk_at_an_orderly_stop_is_a_stop_that_was_not_clean(caplog: pytest.LogCaptureFixture) -> None:
+    world = OpenFolder()
+    world.files.faults.append_full_in = 1
+    world.folder.close_clean()
+    assert "cannot write that the stop was clean" in caplog.text
+    found = read_identity(world.files)
+    assert found is not None and not found.clean

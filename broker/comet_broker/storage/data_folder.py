@@ -243,6 +243,11 @@ class DataFolder:
                 self.loss_known = not self.lost_here  # noted during the write: it is written next
 
     def close_clean(self) -> None:
-        """See `close_clean`; later starts must still report a loss that the cluster does not know."""
-        if self.loss_known:
+        """See `close_clean`; later starts must still report a loss that the cluster does not know. Where the disk fails,
+        or is full, the next start recovers as after a crash."""
+        if not self.loss_known:
+            return
+        try:
             close_clean(self.files, self.identity)
+        except OSError as error:
+            log.warning("cannot write that the stop was clean: %s", error)
