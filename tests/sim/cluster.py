@@ -112,11 +112,12 @@ class ClusterScenario:
         cluster_faults.mend(world)
         world.stopping = True
         await self._settle("after all was mended")
-        await self._finish()
+        await self._finish("pam")
         await self._probe()
         await self._crash_once_more()
         await asyncio.sleep(max(0.0, RUN_S_MIN - world.now()))
         await self._settle("at the end")
+        await self._finish("r")  # requests are repeated through the last crash, too
         await self._catch_up()
         await until(lambda: all(self._told(tp) for tp in self._live), within_s=5.0)
         await self._final_read()
@@ -295,10 +296,10 @@ class ClusterScenario:
             else:
                 return
 
-    async def _finish(self) -> None:
-        """Every client that ends by itself must do so in time; what is still pending then is a hang."""
+    async def _finish(self, kinds: str) -> None:
+        """Every client of these kinds ends by itself, and must do so in time; what is still pending then is a hang."""
         world = self.world
-        ending = [name for name in world.clients if name[0] in "pam"]
+        ending = [name for name in world.clients if name[0] in kinds]
         await until(lambda: not any(world.busy(name) for name in ending), within_s=FINISH_S_MAX, every_s=0.2)
         for name in ending:
             if world.busy(name):

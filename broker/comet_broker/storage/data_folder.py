@@ -243,8 +243,8 @@ class DataFolder:
                 self.loss_known = not self.lost_here  # noted during the write: it is written next
 
     def close_clean(self) -> None:
-        """See `close_clean`; later starts must still report a loss that the cluster does not know. Where the disk fails,
-        or is full, the next start recovers as after a crash."""
+        """See `close_clean`; later starts must still report a loss that the cluster does not know. If it cannot be
+        written, the next start recovers as after a crash."""
         if not self.loss_known:
             return
         try:
