@@ -27,7 +27,9 @@ from comet.errors import CoordinatorLoading, Draining, NotCoordinator
 from comet_broker import limits
 from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.access.control import AccessControl
+from comet_broker.access.credentials import Credentials
 from comet_broker.access.keys import AccessKeys
+from comet_broker.access.tokens import Tokens, issuer_of
 from comet_broker.admin.access_keys import AdminAccessKeys
 from comet_broker.admin.metrics import AdminMetrics
 from comet_broker.admin.recovery import AdminRecovery, warn_others
@@ -145,7 +147,10 @@ class Broker:
         )
         self.peers = Peers(network)
         self.access = AccessControl(env.config.superusers)
+        issuer = issuer_of(env.config)
         self.access_keys = AccessKeys(env.config.access_keys, env.clock)
+        self.tokens = None if issuer is None else Tokens(issuer, env.clock)
+        self.credentials = Credentials(self.access_keys, self.tokens, env.clock)
         self.view = ClusterView(store, env.tasks, judge=self.guard)
         self.membership = Membership(
             env.config,
@@ -254,6 +259,9 @@ class Broker:
         self.calls.append(self._sessions)
         self.access.on_restricted.append(self._sessions.end_restricted)
         self.access_keys.on_ended.append(self._sessions.end_holders)
+        if self.tokens is not None:
+            self.tokens.on_ended.append(self._sessions.end_holders)
+        self.credentials.on_time.append(self._sessions.end_expired)
         self._drain.on_draining.append(self._sessions.go_away)
         replica_context = ReplicaContext(
             env=env,

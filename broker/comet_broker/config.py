@@ -21,6 +21,10 @@ class BrokerConfig:
     clients_key: Path | None = None
     clients_ca: Path | None = None  # clients must present a certificate that one of these has signed
     access_keys: Path | None = None  # clients must present an access key; the first ones stand in this file
+    jwt_issuer: str = ""  # its tokens are taken in place of access keys; with jwt_audience and jwt_keys
+    jwt_audience: str = ""
+    jwt_keys: str = ""  # the issuer's JWK set: a URL or a file
+    jwt_claim: str = "sub"  # "ann" in it is the principal user:ann
     superusers: tuple[str, ...] = ()  # clients that may do everything; with any, rules say what others may do
     brokers_host: str = ""  # where other brokers connect, if it is a listener of its own; empty: host
     brokers_port: int = 9093  # used with brokers_cert; 0: any free one

@@ -100,6 +100,7 @@ class Server:
         self._files.lock()
         clock = SystemClock()
         self._worker = ThreadWorker(limits.BLOCKING_THREADS)
+        self._issuer_worker = ThreadWorker(1)  # an issuer of tokens may keep it waiting
         try:
             self._store = await self._open_store(clock)
         except BaseException:
@@ -186,16 +187,23 @@ class Server:
             self.broker.registration.brokers_port = self._open_port("brokers", brokers, host, config.brokers_port, tls)
         for server in self._listening:
             await server.start()
-        if config.access_keys is not None:
-            self.broker.env.tasks.spawn(self.broker.access_keys.follow(self._worker), "follow the access keys")
+        self._follow_credentials()
         if config.insecure:
             self.broker.env.tasks.spawn(warn_of_strangers(config), "warn of strangers")
 
+    def _follow_credentials(self) -> None:
+        broker, spawn = self.broker, self.broker.env.tasks.spawn
+        if not broker.credentials.required:
+            return
+        spawn(broker.credentials.follow(), "follow the credentials")
+        if broker.access_keys.taken:
+            spawn(broker.access_keys.follow(self._worker), "follow the access keys")
+        if broker.tokens is not None:
+            spawn(broker.tokens.follow(self._issuer_worker), "follow the issuer's keys")
+
     def _access_of(self, context: Context) -> ClientAccess:
-        keys = self.broker.access_keys
-        if keys.required:
-            holder = keys.holder(context.invocation_metadata())
-            return self.broker.access.of(holder.principal, key_id=holder.id)
+        if self.broker.credentials.required:
+            return self.broker.access.of_holder(self.broker.credentials.holder(context.invocation_metadata()))
         if not self.broker.access.enforced:
             return EVERYTHING
         return self.broker.access.of(certified_client(self.config.cluster, context.auth_context()))
@@ -275,6 +283,7 @@ class Server:
         await self.broker.close()
         await self._store.close()
         self._worker.close()
+        self._issuer_worker.close()
         self._files.unlock()
 
 

@@ -17,7 +17,7 @@ from comet.cli._finding import Finding
 from comet.cli._tls_checks import check_broker_files, check_client_files, check_connection
 from comet.security.access_keys import add_access_key
 from comet.security.certificates import Authority, Issued
-from comet.wire.access_key import read_access_key
+from comet.wire.bearer import read_access_key
 from comet.wire.tls import TlsFiles
 from comet_broker.config import BrokerConfig
 from comet_broker.server import Server

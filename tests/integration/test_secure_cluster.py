@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 import comet
-from comet.wire.access_key import read_access_key
+from comet.wire.bearer import read_access_key
 from comet.wire.tls import TlsFiles
 from tests.integration.test_cli_flows import COMET
 from tests.integration.test_cluster_cli import started

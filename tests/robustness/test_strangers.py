@@ -19,7 +19,7 @@ from starlette.routing import Route, WebSocketRoute
 from comet.processes.child import Child
 from comet.security.access_keys import add_access_key, brokers_file
 from comet.security.certificates import Authority
-from comet.wire.access_key import make_access_key, read_access_key
+from comet.wire.bearer import make_access_key, read_access_key
 from comet_gateway.app import create_app
 from tests.robustness.machine import Networks, two_networks
 from tests.robustness.stranger import CALLS, CONNECTED, Plan, encode

@@ -10,8 +10,9 @@ import pytest
 
 from comet.errors import CredentialsRefused, InvalidArgument, LimitExceeded, Unavailable
 from comet.security.access_keys import add_access_key, brokers_file
-from comet.wire.access_key import digest_of, id_of, make_access_key, read_access_key
-from comet_broker.access.keys import WARNING_US, AccessKeys, keys_in
+from comet.wire.bearer import digest_of, id_of, make_access_key, read_access_key
+from comet_broker.access.credentials import WARNING_US, Credentials
+from comet_broker.access.keys import AccessKeys, keys_in
 from comet_broker.core import access_keys
 from comet_broker.core.access_keys import AccessKey, AccessKeyTable
 from comet_broker.core.cluster import ClusterState, Versioned
@@ -47,6 +48,7 @@ class Broker:
         self.keys.moved(ClusterState(revision=1))
         self.ended: list[str] = []
         self.keys.on_ended.append(self.ended.extend)
+        self.credentials = Credentials(self.keys, None, self.clock)
 
     async def reread(self) -> None:
         await self.keys.reread(SimWorker(Random(0), WorkerPace(seconds_max=0.0)))
@@ -118,10 +120,10 @@ def test_the_table_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_holder_of_a_key_is_its_principal(broker: Broker) -> None:
     text = make_access_key()
     broker.keys.moved(state_of(key_of(text), revision=2))
-    assert broker.keys.holder(presented(text)).principal == BILLING
-    assert broker.keys.holder(presented(broker.admin)).principal == ADMIN
-    assert broker.keys.holder([("authorization", f"Bearer {text}".encode())]).principal == BILLING
-    assert broker.keys.refused == 0
+    assert broker.credentials.holder(presented(text)).principal == BILLING
+    assert broker.credentials.holder(presented(broker.admin)).principal == ADMIN
+    assert broker.credentials.holder([("authorization", f"Bearer {text}".encode())]).principal == BILLING
+    assert broker.credentials.refused == 0
 
 
 def test_anything_else_is_refused_without_being_shown(broker: Broker) -> None:
@@ -139,19 +141,19 @@ def test_anything_else_is_refused_without_being_shown(broker: Broker) -> None:
         ([("authorization", b"\xff\xfe")], "not an access key"),
     ):
         with pytest.raises(CredentialsRefused, match=why) as refused:
-            broker.keys.holder(metadata)
+            broker.credentials.holder(metadata)
         assert secret not in str(refused.value)
-    assert broker.keys.refused == 8
+    assert broker.credentials.refused == 8
 
 
 def test_before_the_cluster_is_known_an_unknown_key_may_come_again(broker: Broker) -> None:
     starting = AccessKeys(broker.file, broker.clock)
-    assert starting.holder(presented(broker.admin)).principal == ADMIN
+    assert starting.holder(broker.admin).principal == ADMIN
     with pytest.raises(Unavailable, match="not loaded yet"):
-        starting.holder(presented(make_access_key()))
+        starting.holder(make_access_key())
     starting.moved(ClusterState(revision=1))
     with pytest.raises(CredentialsRefused):
-        starting.holder(presented(make_access_key()))
+        starting.holder(make_access_key())
 
 
 def test_a_revoked_key_is_refused_and_its_streams_end(broker: Broker) -> None:
@@ -160,26 +162,22 @@ def test_a_revoked_key_is_refused_and_its_streams_end(broker: Broker) -> None:
     broker.keys.moved(state_of(key_of(second), revision=3))
     assert broker.ended == [id_of(first)]
     with pytest.raises(CredentialsRefused):
-        broker.keys.holder(presented(first))
+        broker.credentials.holder(presented(first))
     broker.keys.moved(state_of(key_of(second, "client:other"), revision=4))
     assert broker.ended == [id_of(first), id_of(second)], "it proves another principal now"
     broker.keys.moved(ClusterState(revision=5))
     assert broker.ended == [id_of(first), id_of(second), id_of(second)]
 
 
-def test_an_expired_key_is_refused_and_its_streams_end_once(broker: Broker) -> None:
+def test_an_expired_key_is_refused(broker: Broker) -> None:
     text = make_access_key()
     end = broker.clock.now_us + 1_000_000
     broker.keys.moved(state_of(key_of(text, expires_us=end), revision=2))
     broker.clock.now_us = end - 1
-    broker.keys.expire()
-    assert broker.keys.holder(presented(text)).principal == BILLING and not broker.ended
+    assert broker.credentials.holder(presented(text)) == (BILLING, id_of(text), end)
     broker.clock.now_us = end
     with pytest.raises(CredentialsRefused, match="has expired"):
-        broker.keys.holder(presented(text))
-    broker.keys.expire()
-    broker.keys.expire()
-    assert broker.ended == [id_of(text)]
+        broker.credentials.holder(presented(text))
 
 
 def test_stored_keys_that_cannot_be_read_are_not_taken(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
@@ -189,20 +187,20 @@ def test_stored_keys_that_cannot_be_read_are_not_taken(broker: Broker, caplog: p
     state.access_keys = Versioned(b'{"keys": 7}', 3, 3)
     broker.keys.moved(state)
     assert broker.ended == [id_of(text)] and "none of them is taken" in caplog.text
-    assert broker.keys.holder(presented(broker.admin)).principal == ADMIN
+    assert broker.credentials.holder(presented(broker.admin)).principal == ADMIN
 
 
 async def test_the_file_is_followed(broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     gateway = read_access_key(add_access_key(tmp_path, "gateway"))
     with pytest.raises(CredentialsRefused):
-        broker.keys.holder(presented(gateway))
+        broker.credentials.holder(presented(gateway))
     await broker.reread()
-    assert broker.keys.holder(presented(gateway)).principal == "client:gateway"
+    assert broker.credentials.holder(presented(gateway)).principal == "client:gateway"
     for broken in ("", "[[key]", "[[key]]\nid = 7"):
         broker.file.write_text(broken)
         await broker.reread()
         await broker.reread()
-        assert broker.keys.holder(presented(broker.admin)).principal == ADMIN
+        assert broker.credentials.holder(presented(broker.admin)).principal == ADMIN
     assert [line.startswith("the earlier access keys") for line in caplog.messages] == 3 * [True]
     assert not broker.ended
     broker.file.unlink()
@@ -237,21 +235,21 @@ def test_a_file_of_the_brokers_is_checked(text: str, why: str, tmp_path: Path) -
 def test_refused_calls_are_logged_once_a_minute(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     def refuse() -> None:
         with pytest.raises(CredentialsRefused):
-            broker.keys.holder([])
+            broker.credentials.holder([])
 
-    broker.keys.warn_of_refusals()
+    broker.credentials.warn_of_refusals()
     assert not caplog.messages
     for _ in range(3):
         refuse()
-    broker.keys.warn_of_refusals()
+    broker.credentials.warn_of_refusals()
     refuse()
-    broker.keys.warn_of_refusals()
+    broker.credentials.warn_of_refusals()
     assert caplog.messages == [
         "3 calls were refused, the last: this broker requires an access key, and the call has none"
     ]
     broker.clock.now_us += WARNING_US
-    broker.keys.warn_of_refusals()
-    broker.keys.warn_of_refusals()
+    broker.credentials.warn_of_refusals()
+    broker.credentials.warn_of_refusals()
     assert len(caplog.messages) == 2 and caplog.messages[-1].startswith("1 calls were refused")
 
 

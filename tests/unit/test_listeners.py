@@ -45,10 +45,11 @@ def test_a_plain_broker_on_loopback_serves_everything(host: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "broker-1.example"])
 def test_strangers_are_not_served(host: str, files: dict[str, Path]) -> None:
     with pytest.raises(
-        InvalidArgument, match=r"clients_cert, clients_key and clients_ca or access_keys not set.*comet security init"
+        InvalidArgument,
+        match=r"clients_cert, clients_key and clients_ca, access_keys or jwt_issuer not set.*comet security init",
     ):
         check_listeners(config(host=host))
-    with pytest.raises(InvalidArgument, match="and clients_ca or access_keys not set"):
+    with pytest.raises(InvalidArgument, match="and clients_ca, access_keys or jwt_issuer not set"):
         check_listeners(config(host=host, **listener("clients", files, "cert key")))
     check_listeners(config(host=host, **listener("clients", files)))
     assert not serves_brokers(config(host=host, **listener("clients", files)))

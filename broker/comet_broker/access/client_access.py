@@ -17,17 +17,20 @@ from comet_broker.core.rules import Kind, Operation
 Need: TypeAlias = "tuple[Operation, Kind, str]"
 Allows: TypeAlias = Callable[[str, Operation, Kind, str], bool]  # the first: a principal
 
-ANONYMOUS: Final = "anonymous"  # a caller without a certificate or key
+ANONYMOUS: Final = "anonymous"  # a caller without a certificate
 
 
 class ClientAccess:
     """The access of one principal. Not `enforced`: it may do everything."""
 
-    __slots__ = ("_allows", "enforced", "key_id", "principal")
+    __slots__ = ("_allows", "credential", "enforced", "expires_us", "principal")
 
-    def __init__(self, principal: str = ANONYMOUS, allows: Allows | None = None, *, key_id: str = "") -> None:
+    def __init__(
+        self, principal: str = ANONYMOUS, allows: Allows | None = None, *, credential: str = "", expires_us: int = 0
+    ) -> None:
         self.principal = principal
-        self.key_id = key_id  # of the access key that it presents, if any
+        self.credential = credential  # see access.holder; empty: a certificate, or nothing
+        self.expires_us = expires_us  # the end of that credential; 0: none
         self.enforced = allows is not None
         self._allows = allows
 

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from comet_broker.access.client_access import ANONYMOUS, EVERYTHING, ClientAccess
+from comet_broker.access.holder import CredentialHolder
 from comet_broker.core.cluster import ClusterState
 from comet_broker.core.rules import ALL, CompiledRules, Decision, Kind, Operation, RuleTable
 
@@ -38,11 +39,17 @@ class AccessControl:
     def enforced(self) -> bool:
         return bool(self.superusers)
 
-    def of(self, principal: str | None, *, key_id: str = "") -> ClientAccess:
-        """The access of a caller, by the name in its certificate or of its access key; None: it has none."""
+    def of(self, principal: str | None) -> ClientAccess:
+        """The access of a caller, by the name in its certificate; None: it has none."""
         if not self.superusers or principal in self.superusers:
-            return EVERYTHING if principal is None else ClientAccess(principal, key_id=key_id)
-        return ClientAccess(principal or ANONYMOUS, self._allows, key_id=key_id)
+            return EVERYTHING if principal is None else ClientAccess(principal)
+        return ClientAccess(principal or ANONYMOUS, self._allows)
+
+    def of_holder(self, holder: CredentialHolder) -> ClientAccess:
+        """The access of the holder of an access key or token."""
+        unbound = not self.superusers or holder.principal in self.superusers
+        allows = None if unbound else self._allows
+        return ClientAccess(holder.principal, allows, credential=holder.credential, expires_us=holder.expires_us)
 
     def _allows(self, principal: str, operation: Operation, kind: Kind, name: str) -> bool:
         return principal != ANONYMOUS and self._rules.allows(principal, operation, kind, name)

@@ -1,8 +1,8 @@
 """The access keys that this broker takes: those of the cluster, and those of a file, with which a cluster begins.
 
     metadata store ─► cluster/access_keys ─► ClusterView ─┐
-    file of the setting `access_keys`, read each second ──┴─► AccessKeys ─┬─► the principal of each call and stream
-                                                                          └─► ended: the streams of lost keys end
+    file of the setting `access_keys`, read each second ──┴─► AccessKeys ─┬─► the holder of a key
+                                                                          └─► on_ended: the streams of lost keys end
 
 The file is TOML, with digests alone:
 
@@ -26,7 +26,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from comet.errors import CredentialsRefused, InvalidArgument, Unavailable
-from comet.wire.access_key import HEADER, ID, SCHEME, digest_of, id_of
+from comet.wire.bearer import ID, digest_of, id_of
+from comet_broker.access.holder import CredentialHolder
 from comet_broker.core.access_keys import AccessKey, AccessKeyTable
 from comet_broker.core.cluster import ClusterState
 from comet_broker.core.rules import check_principal
@@ -35,15 +36,13 @@ from comet_broker.ports import Clock, Worker
 log = logging.getLogger(__name__)
 
 REREAD_S: Final = 1.0
-WARNING_US: Final = 60_000_000  # between lines about refused calls
 FILE_BYTES_MAX: Final = 1 << 20
 
-Metadata: TypeAlias = "Iterable[tuple[str, str | bytes]]"
 Ended: TypeAlias = Callable[[frozenset[str]], None]  # takes the ids of keys that are taken no longer
 
 
 class AccessKeys:
-    """Owned by the broker; on its loop. Without a file, callers need no key."""
+    """Owned by the broker; on its loop."""
 
     def __init__(self, file: Path | None, clock: Clock) -> None:
         self.on_ended: list[Ended] = []
@@ -53,38 +52,22 @@ class AccessKeys:
         self._stored: dict[str, AccessKey] = {}
         self._revision: int | None = None  # None: not loaded yet
         self._problem = ""
-        self._expired: frozenset[str] = frozenset()
-        self.refused = 0  # calls
-        self._last_refusal = ""
-        self._warned = 0  # of the refused
-        self._warned_us = -WARNING_US
 
     @property
-    def required(self) -> bool:
+    def taken(self) -> bool:
         return self._file is not None
 
-    def holder(self, metadata: Metadata | None) -> AccessKey:
-        """The key that a call presents. Raises CredentialsRefused."""
-        given = next((value for name, value in metadata or () if name == HEADER), None)
-        if given is None:
-            raise self._refusal("this broker requires an access key, and the call has none")
-        text = given.decode("ascii", errors="replace") if isinstance(given, bytes) else given
-        key_id = id_of(text.removeprefix(SCHEME)) if text.startswith(SCHEME) else None
-        if key_id is None:
-            raise self._refusal("what the call presents is not an access key")
+    def holder(self, text: str) -> CredentialHolder:
+        """Of a key. Raises CredentialsRefused, and Unavailable while the cluster's keys are not loaded."""
+        key_id = id_of(text) or ""
         found = self._in_file.get(key_id) or self._stored.get(key_id)
         if found is None and self._revision is None:
             raise Unavailable("the access keys of the cluster are not loaded yet", retry_after_ms=200)
-        if found is None or not hmac.compare_digest(digest_of(text.removeprefix(SCHEME)).hex(), found.sha256):
-            raise self._refusal(f"the access key {key_id} is not known: it may have been revoked")
+        if found is None or not hmac.compare_digest(digest_of(text).hex(), found.sha256):
+            raise CredentialsRefused(f"the access key {key_id} is not known: it may have been revoked")
         if found.has_expired(self._clock.wall_us()):
-            raise self._refusal(f"the access key {key_id} of {found.principal} has expired")
-        return found
-
-    def _refusal(self, why: str) -> CredentialsRefused:
-        self.refused += 1
-        self._last_refusal = why
-        return CredentialsRefused(why)
+            raise CredentialsRefused(f"the access key {key_id} of {found.principal} has expired")
+        return CredentialHolder(found.principal, found.id, found.expires_us)
 
     def listed(self) -> Iterator[tuple[AccessKey, bool]]:
         """All keys, and whether each is one of the file."""
@@ -109,12 +92,10 @@ class AccessKeys:
         self._end(before, self._stored)
 
     async def follow(self, worker: Worker) -> None:
-        """Reads the file again, and ends what has expired. Runs until it is cancelled."""
+        """Reads the file again. Runs until it is cancelled."""
         while True:
             await asyncio.sleep(REREAD_S)
             await self.reread(worker)
-            self.expire()
-            self.warn_of_refusals()
 
     async def reread(self, worker: Worker) -> None:
         """While the file is not valid, its earlier keys are taken."""
@@ -130,31 +111,14 @@ class AccessKeys:
         before, self._in_file = self._in_file, found
         self._end(before, found)
 
-    def expire(self) -> None:
-        now_us = self._clock.wall_us()
-        expired = frozenset(one.id for one, _ in self.listed() if one.has_expired(now_us))
-        before, self._expired = self._expired, expired
-        self._call(expired - before)
-
     def _end(self, before: dict[str, AccessKey], after: dict[str, AccessKey]) -> None:
         def what_it_proves(key: AccessKey | None) -> object:
             return key and (key.principal, key.sha256)
 
-        self._call(
-            frozenset(one for one, key in before.items() if what_it_proves(key) != what_it_proves(after.get(one)))
-        )
-
-    def _call(self, gone: frozenset[str]) -> None:
+        gone = frozenset(one for one, key in before.items() if what_it_proves(key) != what_it_proves(after.get(one)))
         if gone:
             for callback in self.on_ended:
                 callback(gone)
-
-    def warn_of_refusals(self) -> None:
-        now_us = self._clock.wall_us()
-        if self.refused == self._warned or 0 <= now_us - self._warned_us < WARNING_US:
-            return
-        log.warning("%d calls were refused, the last: %s", self.refused - self._warned, self._last_refusal)
-        self._warned, self._warned_us = self.refused, now_us
 
 
 def _by_id(keys: Iterable[AccessKey]) -> dict[str, AccessKey]:

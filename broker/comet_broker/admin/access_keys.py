@@ -6,7 +6,7 @@ from typing import Final
 
 from comet.errors import Forbidden, InvalidArgument
 from comet.v1 import admin_pb2 as admin
-from comet.wire.access_key import DIGEST_BYTES, ID
+from comet.wire.bearer import DIGEST_BYTES, ID
 from comet_broker.access.client_access import caller
 from comet_broker.access.control import AccessControl
 from comet_broker.access.keys import AccessKeys
@@ -58,7 +58,7 @@ class AdminAccessKeys:
             keys=[
                 _key_to_pb(one, in_file=in_file) for one, in_file in found if request.principal in ("", one.principal)
             ],
-            accepted=self._keys.required,
+            accepted=self._keys.taken,
         )
 
     async def revoke_access_key(self, request: admin.RevokeAccessKeyRequest) -> admin.RevokeAccessKeyResponse:

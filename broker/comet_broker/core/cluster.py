@@ -153,7 +153,7 @@ class PartitionState(Stored, frozen=True):
 
     def loss_accepted_of(self, broker: int) -> int:
         """`loss_accepted`, for the records of this replica. One that has been in sync since had all that counted: what
-        it has is not given up a second time, whoever leads next."""
+        it has is not given up a second time, for a later leader."""
         return 0 if broker in self.in_sync or broker in self.eligible else self.loss_accepted
 
     @property

@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
@@ -24,6 +23,7 @@ from comet.settings.hosts import is_loopback
 from comet.wire.expiry import DAY_US, EXPIRES_SOON_DAYS, expiry_text
 from comet.wire.tls import Pem, TlsFiles, expiry
 from comet_broker.access.keys import keys_in
+from comet_broker.access.tokens import issuer_of
 from comet_broker.config import BrokerConfig
 from comet_broker.core.rules import check_principal
 from comet_broker.ports import Clock, Worker
@@ -65,8 +65,8 @@ def check_listeners(config: BrokerConfig) -> None:
     for tls in (clients_tls(config), brokers_tls(config)):
         if tls is not None:
             tls.read()
-    if config.access_keys is not None:
-        _check_keys_travel(config, config.access_keys)
+    if takes_credentials(config):
+        _check_credentials(config)
     if config.superusers:
         _check_rules_hold(config)
     if config.insecure:
@@ -80,26 +80,32 @@ def check_listeners(config: BrokerConfig) -> None:
         )
 
 
-def _check_keys_travel(config: BrokerConfig, file: Path) -> None:
-    """Raises InvalidArgument for a file without keys, and if keys would cross the network in the clear, or stand beside
-    certificates, which gRPC requires of all or does not ask for."""
+def takes_credentials(config: BrokerConfig) -> bool:
+    """Whether clients present access keys or tokens, in place of certificates."""
+    return config.access_keys is not None or issuer_of(config) is not None
+
+
+def _check_credentials(config: BrokerConfig) -> None:
+    """Raises InvalidArgument for a file without keys, and if keys and tokens would cross the network in the clear, or
+    stand beside certificates, which gRPC requires of all or does not ask for."""
     if config.clients_cert is None:
-        raise InvalidArgument(f"access keys are taken over TLS only: set clients_cert and clients_key; {_CURE}")
+        raise InvalidArgument(f"keys and tokens are taken over TLS only: set clients_cert and clients_key; {_CURE}")
     if config.clients_ca is not None:
         raise InvalidArgument(
-            "with access_keys clients present keys, with clients_ca certificates: remove one of the two settings"
+            "with access_keys or jwt_issuer clients present keys or tokens, with clients_ca certificates: remove one"
         )
-    keys_in(file)
+    if config.access_keys is not None:
+        keys_in(config.access_keys)
 
 
 def _check_rules_hold(config: BrokerConfig) -> None:
     """Raises InvalidArgument if callers could not be told apart, or could pose as brokers, which rules do not bind."""
     for principal in config.superusers:
         check_principal(principal)
-    if config.clients_ca is None and config.access_keys is None:
+    if config.clients_ca is None and not takes_credentials(config):
         raise InvalidArgument(
-            "superusers are recognised by their certificates or access keys: set clients_cert and clients_key, and "
-            f"clients_ca or access_keys; {_CURE}"
+            "superusers are recognised by their certificates, access keys or tokens: set clients_cert and "
+            f"clients_key, and clients_ca, access_keys or jwt_issuer; {_CURE}"
         )
     if serves_brokers(config):
         raise InvalidArgument(
@@ -109,8 +115,8 @@ def _check_rules_hold(config: BrokerConfig) -> None:
 
 
 def _refuse_strangers(config: BrokerConfig) -> None:
-    if config.clients_cert is None or (config.clients_ca is None and config.access_keys is None):
-        what = "clients_ca or access_keys"
+    if config.clients_cert is None or (config.clients_ca is None and not takes_credentials(config)):
+        what = "clients_ca, access_keys or jwt_issuer"
         missing = f"clients_cert, clients_key and {what}" if config.clients_cert is None else what
         raise InvalidArgument(
             f"{config.host} can be reached by others, and {missing} not set: strangers could read and write; {_CURE}",

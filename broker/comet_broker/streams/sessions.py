@@ -49,10 +49,15 @@ class Sessions:
         enforced = [session for session in self._open.values() if session.client.access.enforced]
         _end([session for session in enforced if restricted(session.client.access.principal)], changed)
 
-    def end_holders(self, key_ids: frozenset[str]) -> None:
-        """Ends the streams of access keys that are taken no longer. Clients that have another one come back."""
-        ended = Unavailable("the access key was revoked or has expired; connect again", retry_after_ms=100)
-        _end([session for session in self._open.values() if session.client.access.key_id in key_ids], ended)
+    def end_holders(self, credentials: frozenset[str]) -> None:
+        """Ends the streams of credentials that are taken no longer. Clients that have another one come back."""
+        ended = Unavailable("the access key or token is taken no longer; connect again", retry_after_ms=100)
+        _end([session for session in self._open.values() if session.client.access.credential in credentials], ended)
+
+    def end_expired(self, now_us: int) -> None:
+        """The same for credentials that have expired."""
+        ended = Unavailable("the access key or token has expired; connect again", retry_after_ms=100)
+        _end([session for session in self._open.values() if 0 < session.client.access.expires_us <= now_us], ended)
 
     # ---- when memory is short, see memory.guard.Sheddable
 

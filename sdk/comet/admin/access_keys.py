@@ -12,7 +12,7 @@ from comet.admin.parameters import Input
 from comet.types import Int64
 from comet.units import count
 from comet.v1 import admin_pb2 as admin
-from comet.wire.access_key import ID, digest_of, id_of, make_access_key
+from comet.wire.bearer import ID, digest_of, id_of, make_access_key
 
 DAYS_MAX: Final = 3650
 _DAY_S: Final = 86_400

@@ -11,9 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from comet.cli._finding import Finding
-from comet.client.bootstrap import ACCESS_KEY_VARIABLE, CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, environment_files
+from comet.client.bootstrap import (
+    ACCESS_KEY_VARIABLE,
+    CA_VARIABLE,
+    CERT_VARIABLE,
+    KEY_VARIABLE,
+    TOKEN_VARIABLE,
+    environment_files,
+)
 from comet.errors import InvalidArgument
-from comet.wire.access_key import id_of, read_access_key
+from comet.wire.bearer import id_of, read_access_key, read_token
 from comet.wire.expiry import DAY_US, EXPIRES_SOON_DAYS, expiry_text
 from comet.wire.tls import Pem, TlsFiles, expiry
 
@@ -35,8 +42,9 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0,
 def client_files() -> TlsFiles | None:
     """The files that the environment names; None: connections are plain."""
     paths = _client_paths()
-    has_key = paths.pop("access_key") is not None
-    return TlsFiles(**paths) if has_key or any(paths.values()) else None
+    if not any(paths.values()):
+        return None
+    return TlsFiles(paths["ca"], paths["cert"], paths["key"])
 
 
 def _client_paths() -> dict[str, Path | None]:
@@ -47,19 +55,22 @@ def check_client_files() -> list[Finding]:
     tls = client_files()
     if tls is None:
         return [Finding("client TLS", "ok", "none: connections are not encrypted")]
-    return check_files("client TLS", tls, f"correct {VARIABLES}", _NEW_CLIENT) + check_access_key()
+    return [*check_files("client TLS", tls, f"correct {VARIABLES}", _NEW_CLIENT), *_check_bearer()]
 
 
-def check_access_key() -> list[Finding]:
-    """Whether the file of this client's access key holds one. No finding: the environment names no file."""
-    path = _client_paths()["access_key"]
-    if path is None:
-        return []
-    try:
-        key_id = id_of(read_access_key(path))
-    except InvalidArgument as error:
-        return [Finding("access key", "fail", error.message, f"correct {ACCESS_KEY_VARIABLE}")]
-    return [Finding("access key", "ok", f"{key_id}, in {path}")]
+def _check_bearer() -> Iterator[Finding]:
+    """Whether the files of this client's access key and token hold them."""
+    paths = _client_paths()
+    for name, path, read, variable in (
+        ("access key", paths["access_key"], read_access_key, ACCESS_KEY_VARIABLE),
+        ("token", paths["token"], read_token, TOKEN_VARIABLE),
+    ):
+        if path is None:
+            continue
+        try:
+            yield Finding(name, "ok", f"{id_of(read(path)) or 'a JWT'}, in {path}")
+        except InvalidArgument as error:
+            yield Finding(name, "fail", error.message, f"correct {variable}")
 
 
 def check_broker_files(config: BrokerConfig) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""How to reach a cluster: the addresses of some of its brokers, the files of TLS, and that of an access key."""
+"""How to reach a cluster: the addresses of some of its brokers, and the files of TLS, of an access key or token."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from pathlib import Path
 from typing import Any, Final
 
 from comet.errors import InvalidArgument
-from comet.wire.access_key import read_access_key
+from comet.wire.bearer import read_access_key, read_token
 from comet.wire.tls import TlsFiles
 
 CA_VARIABLE: Final = "COMET_CLIENT_CA"
 CERT_VARIABLE: Final = "COMET_CLIENT_CERT"
 KEY_VARIABLE: Final = "COMET_CLIENT_KEY"
 ACCESS_KEY_VARIABLE: Final = "COMET_CLIENT_ACCESS_KEY"
+TOKEN_VARIABLE: Final = "COMET_CLIENT_TOKEN"  # noqa: S105 - of a path
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Bootstrap:
-    """Brokers' addresses, the files of TLS in PEM, and that of an access key; stands wherever brokers' addresses are
-    taken.
+    """Brokers' addresses, the files of TLS in PEM, and that of an access key or token; stands wherever brokers'
+    addresses are taken.
 
     ca           the authorities that sign the brokers' certificates
     cert         this client's certificate, with its `key`, for brokers that demand one
     access_key   this client's access key, for brokers that demand one; without `ca`, the system's authorities count
+    token        a JWT of this client, in place of an access key; its issuer or an agent renews the file
 
-    Where only addresses are given, the files are those that COMET_CLIENT_CA, COMET_CLIENT_CERT, COMET_CLIENT_KEY and
-    COMET_CLIENT_ACCESS_KEY name; without any of them connections are not encrypted. Replaced files count from the next
-    connection on.
+    Where only addresses are given, the files are those that COMET_CLIENT_CA, COMET_CLIENT_CERT, COMET_CLIENT_KEY,
+    COMET_CLIENT_ACCESS_KEY and COMET_CLIENT_TOKEN name; without any of them connections are not encrypted. Replaced
+    files count from the next connection on.
 
     >>> Bootstrap("a:9092, b").addresses
     ('a:9092', 'b:9092')
@@ -37,7 +39,7 @@ class Bootstrap:
 
     addresses: tuple[str, ...]
     tls: TlsFiles | None
-    access_key: Path | None
+    bearer: Path | None  # the file of the access key or token
 
     def __init__(
         self,
@@ -47,16 +49,22 @@ class Bootstrap:
         cert: str | Path | None = None,
         key: str | Path | None = None,
         access_key: str | Path | None = None,
+        token: str | Path | None = None,
     ) -> None:
         object.__setattr__(self, "addresses", parse_addresses(addresses))
-        *paths, secret = [Path(one).expanduser() if one else None for one in (ca, cert, key, access_key)]
-        tls = TlsFiles(*paths) if any(paths) or secret else None
+        *paths, access_key, token = [
+            Path(one).expanduser() if one else None for one in (ca, cert, key, access_key, token)
+        ]
+        if access_key and token:
+            raise InvalidArgument(f"a client presents an access key or a token: give {access_key} or {token}, not both")
+        bearer = access_key or token
+        tls = TlsFiles(*paths) if any(paths) or bearer else None
         if tls is not None:
             tls.read()
-        if secret is not None:
-            read_access_key(secret)
+        if bearer is not None:
+            read_access_key(bearer) if access_key else read_token(bearer)
         object.__setattr__(self, "tls", tls)
-        object.__setattr__(self, "access_key", secret)
+        object.__setattr__(self, "bearer", bearer)
 
     @classmethod
     def of(cls, addresses: Addresses) -> Bootstrap:
@@ -73,8 +81,14 @@ Addresses = str | Sequence[str] | Bootstrap
 
 
 def environment_files() -> dict[str, str | None]:
-    """The files that the environment names: ca, cert, key and access_key."""
-    names = {"ca": CA_VARIABLE, "cert": CERT_VARIABLE, "key": KEY_VARIABLE, "access_key": ACCESS_KEY_VARIABLE}
+    """The files that the environment names: ca, cert, key, access_key and token."""
+    names = {
+        "ca": CA_VARIABLE,
+        "cert": CERT_VARIABLE,
+        "key": KEY_VARIABLE,
+        "access_key": ACCESS_KEY_VARIABLE,
+        "token": TOKEN_VARIABLE,
+    }
     return {kind: os.environ.get(name) for kind, name in names.items()}
 
 

@@ -151,7 +151,7 @@ class Client:
         self.salt = self.random.getrandbits(16)  # so that clients do not all begin with the same broker
         self.closed = False
         self._connect = connect
-        self._tls, self._access_key = found.tls, found.access_key
+        self._tls, self._bearer = found.tls, found.bearer
         self._peers: dict[str, Peer] = {}
         self._directory = Directory(self._fetch_metadata, self.random)
         self._background: set[asyncio.Task[Any]] = set()
@@ -166,7 +166,7 @@ class Client:
             tune_process()  # before grpc is imported
             from comet.wire.grpc_channel import connect
 
-            self._connect = partial(connect, tls=self._tls, access_key=self._access_key)
+            self._connect = partial(connect, tls=self._tls, bearer=self._bearer)
         return self._connect(address)
 
     def _peer(self, address: str) -> Peer:

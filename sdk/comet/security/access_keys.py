@@ -12,7 +12,7 @@ from typing import Final
 
 from comet.errors import InvalidArgument
 from comet.security.files import write_file
-from comet.wire.access_key import digest_of, id_of, make_access_key
+from comet.wire.bearer import digest_of, id_of, make_access_key
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 

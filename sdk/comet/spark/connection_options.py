@@ -9,19 +9,20 @@ from typing import Final
 from comet.client.bootstrap import Addresses, Bootstrap
 from comet.spark.parsing import Table, number, text
 
-FILES: Final = ("ca", "cert", "key", "access_key")
+FILES: Final = ("ca", "cert", "key", "access_key", "token")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """Brokers' addresses, the files of TLS and that of an access key: paths on the machine of each executor, or of
-    files shipped by Spark."""
+    """Brokers' addresses, the files of TLS, and of an access key or token: paths on the machine of each executor, or
+    of files shipped by Spark."""
 
     bootstrap: str = "localhost:9092"
-    ca: str = ""  # without any of the four, those that the environment names
+    ca: str = ""  # without any of the five, those that the environment names
     cert: str = ""
     key: str = ""
     access_key: str = ""
+    token: str = ""
     timeout_ms: int = 30_000
 
     @property
@@ -43,6 +44,7 @@ CONNECTION_OPTIONS: Final[Table] = {
     "cert": ("cert", text),
     "key": ("key", text),
     "accessKey": ("access_key", text),
+    "token": ("token", text),
     "timeoutMs": ("timeout_ms", number(1)),
 }
 

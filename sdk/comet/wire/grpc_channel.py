@@ -22,7 +22,7 @@ from google.rpc.status_pb2 import Status
 
 from comet import limits
 from comet.errors import BY_CODE, CometError, Internal, InvalidArgument, Timeout, Unavailable, from_code
-from comet.wire.access_key import HEADER, SCHEME, read_access_key
+from comet.wire.bearer import HEADER, SCHEME, read_bearer
 from comet.wire.tls import TlsFiles
 from comet.wire.transport import Channel, Stream
 
@@ -65,11 +65,11 @@ class GrpcChannel:
         address: str,
         options: Sequence[tuple[str, int]] = OPTIONS,
         tls: TlsFiles | None = None,
-        access_key: Path | None = None,
+        bearer: Path | None = None,
     ) -> None:
-        assert access_key is None or tls is not None, "an access key crosses the network over TLS only"
+        assert bearer is None or tls is not None, "keys and tokens cross the network over TLS only"
         self.address = address
-        self._access_key = access_key
+        self._bearer = bearer
         self._metadata = self._credential()
         if tls is None:
             self._channel = grpc.aio.insecure_channel(address, options=options)
@@ -101,16 +101,17 @@ class GrpcChannel:
         await self._channel.close()
 
     def _credential(self) -> tuple[tuple[str, str], ...]:
-        """The metadata with the access key, as its file is now. Raises Unavailable: a replacement may be under way."""
-        if self._access_key is None:
+        """The metadata with what the file of the access key or token holds now. Raises Unavailable: it may be about to
+        be replaced."""
+        if self._bearer is None:
             return ()
         try:
-            return ((HEADER, SCHEME + read_access_key(self._access_key)),)
+            return ((HEADER, SCHEME + read_bearer(self._bearer)),)
         except InvalidArgument as error:
             raise Unavailable(error.message) from None
 
     def _has_new_credential(self) -> bool:
-        """Whether the file has another key than the one that was refused, which then stands in for it."""
+        """Whether the file holds another one than that which was refused. It then stands in for it."""
         before, self._metadata = self._metadata, self._credential()
         return self._metadata != before
 
@@ -219,7 +220,7 @@ def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(pem.ca, pem.key, pem.cert)
 
 
-def connect(address: str, *, tls: TlsFiles | None = None, access_key: Path | None = None) -> Channel:
+def connect(address: str, *, tls: TlsFiles | None = None, bearer: Path | None = None) -> Channel:
     """A channel to "host:port"; nothing happens on the network until it is used. Raises Unavailable if the files of TLS
-    or the one of the access key cannot be read now."""
-    return GrpcChannel(address, tls=tls, access_key=access_key)
+    or the one of the access key or token cannot be read now."""
+    return GrpcChannel(address, tls=tls, bearer=bearer)

@@ -1,0 +1,201 @@
+"""The tokens (JWT) that this broker takes: those of one issuer, signed with its keys.
+
+    token ─► known? ─► its principal
+      └► header ─► the key of its kid ─► signature, issuer, audience ─► times ─► claim ─► its principal, remembered
+
+The issuer's keys are read again each five minutes, and sooner for a token that is newer than they are; from a URL at
+most every 30 s, also if strangers present such tokens all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from comet.errors import CredentialsRefused, InvalidArgument, Unavailable
+from comet_broker.access.holder import CredentialHolder
+from comet_broker.access.signing_keys import ALGORITHMS, SigningKeys, check_source, is_url, read_signing_keys
+from comet_broker.config import BrokerConfig
+from comet_broker.core.rules import check_principal
+from comet_broker.ports import Clock, Worker
+
+log = logging.getLogger(__name__)
+
+REFRESH_S: Final = 300.0
+PAUSE_S: Final = 30.0  # between two requests to the issuer
+FILE_PAUSE_S: Final = 1.0
+LEEWAY_S: Final = 30.0  # of clocks
+REMEMBERED_MAX: Final = 10_000
+REASON_MAX: Final = 100  # characters
+_MICRO: Final = 1_000_000
+_SECONDS_MAX: Final = 1e11
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Whose tokens are taken, by the settings `jwt_…`."""
+
+    issuer: str
+    audience: str
+    keys: str  # a URL or a file
+    claim: str  # that names the principal: "ann" is user:ann
+
+    def check(self) -> None:
+        """Raises InvalidArgument."""
+        if not (self.issuer and self.audience and self.keys and self.claim):
+            raise InvalidArgument(
+                "jwt_issuer, jwt_audience and jwt_keys belong together: the issuer of tokens, their audience, its keys"
+            )
+        check_source(self.keys)
+        try:
+            import jwt  # noqa: F401 - whether it is there
+        except ImportError:
+            raise InvalidArgument("tokens need the package pyjwt: pip install 'comet-stream[security]'") from None
+
+
+def issuer_of(config: BrokerConfig) -> Issuer | None:
+    """None: no tokens are taken. Raises InvalidArgument."""
+    given = Issuer(config.jwt_issuer, config.jwt_audience, config.jwt_keys, config.jwt_claim)
+    if not (given.issuer or given.audience or given.keys):
+        return None
+    given.check()
+    return given
+
+
+class Tokens:
+    """Owned by the broker; on its loop."""
+
+    def __init__(self, issuer: Issuer, clock: Clock, read: Callable[[str], SigningKeys] = read_signing_keys) -> None:
+        import jwt
+
+        self.on_ended: list[Callable[[frozenset[str]], None]] = []  # takes the ids of credentials of lost keys
+        self._issuer = issuer
+        self._clock = clock
+        self._read = read
+        self._jwt = jwt
+        self._decoder = jwt.PyJWT({"enforce_minimum_key_length": True})
+        self._keys: SigningKeys = {}
+        self._read_us = 0  # when the last reading that succeeded began
+        self._problem = ""
+        self._wanted = asyncio.Event()  # a token is newer than the keys
+        self._known: OrderedDict[bytes, CredentialHolder] = OrderedDict()
+
+    def holder(self, text: str) -> CredentialHolder:
+        """Of a token. Raises CredentialsRefused, and Unavailable while the keys may be too old to tell."""
+        digest = hashlib.sha256(text.encode()).digest()
+        found = self._known.get(digest)
+        if found is None:
+            found = self._verified(text)
+            self._known[digest] = found
+            if len(self._known) > REMEMBERED_MAX:
+                self._known.popitem(last=False)
+        if found.expires_us <= self._clock.wall_us():
+            raise CredentialsRefused(f"the token of {found.principal} has expired: its client needs a new one")
+        return found
+
+    def _verified(self, text: str) -> CredentialHolder:
+        jwt = self._jwt
+        try:
+            kid = jwt.get_unverified_header(text).get("kid")
+            key = self._keys.get(kid) if isinstance(kid, str) else None
+            if key is None:
+                raise self._unknown_key(text)
+            claims = self._decoder.decode(
+                text,
+                key.key,
+                algorithms=list(ALGORITHMS),
+                audience=self._issuer.audience,
+                issuer=self._issuer.issuer,
+                options={
+                    "require": ["exp", "iss", "aud"],
+                    "verify_exp": False,
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                },
+            )
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+            why = str(error)[:REASON_MAX]  # it may show parts of a header
+            reason = why if why.isprintable() else type(error).__name__
+            raise CredentialsRefused(f"the token is not valid: {reason}") from None
+        return CredentialHolder(self._principal(claims), f"kid:{kid}", self._end_us(claims))
+
+    def _unknown_key(self, text: str) -> CredentialsRefused | Unavailable:
+        """A token that was signed before the keys were read has none of them. A newer one may come again."""
+        claims = self._decoder.decode(text, options={"verify_signature": False})
+        issued_s = _seconds(claims, "iat")
+        if self._read_us and issued_s is not None and (issued_s + LEEWAY_S) * _MICRO < self._read_us:
+            return CredentialsRefused("the token is not valid: it is signed with none of the issuer's keys")
+        self._wanted.set()
+        why = self._problem or "the token may be signed with a newer key of its issuer, and they are read again"
+        return Unavailable(why, retry_after_ms=200)
+
+    def _principal(self, claims: dict[str, Any]) -> str:
+        value = claims.get(self._issuer.claim)
+        principal = f"user:{value}"
+        try:
+            if not isinstance(value, str):
+                raise InvalidArgument("it is no text")
+            check_principal(principal)
+        except InvalidArgument as error:
+            raise CredentialsRefused(f"the token has no usable {self._issuer.claim}: {error.message}") from None
+        return principal
+
+    def _end_us(self, claims: dict[str, Any]) -> int:
+        """The time from which on it is not taken. Raises CredentialsRefused for times that do not fit."""
+        now_s = self._clock.wall_us() / _MICRO
+        end_s = _seconds(claims, "exp")
+        if end_s is None:
+            raise CredentialsRefused("the token is not valid: its exp is no time")
+        for name in ("nbf", "iat"):
+            begin_s = _seconds(claims, name)
+            if name in claims and (begin_s is None or begin_s > now_s + LEEWAY_S):
+                raise CredentialsRefused(f"the token is not valid: its {name} is in the future")
+        return int((end_s + LEEWAY_S) * _MICRO)
+
+    # ---- the issuer's keys
+
+    async def follow(self, worker: Worker) -> None:
+        """Reads the keys again. Runs until it is cancelled."""
+        pause_s = PAUSE_S if is_url(self._issuer.keys) else FILE_PAUSE_S
+        while True:
+            self._wanted.clear()
+            await self.reread(worker)
+            await asyncio.sleep(pause_s)
+            if not self._problem and is_url(self._issuer.keys):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(REFRESH_S - pause_s):
+                        await self._wanted.wait()
+
+    async def reread(self, worker: Worker) -> None:
+        """While they cannot be read, the earlier ones stay in use."""
+        begin_us = self._clock.wall_us()
+        try:
+            found = await worker.run(lambda: self._read(self._issuer.keys))
+        except Unavailable as error:
+            if error.message != self._problem:
+                log.warning("%s", error.message)
+            self._problem = error.message
+            return
+        self._problem, self._read_us = "", begin_us
+        before, self._keys = self._keys, found
+        texts = {kid: key.text for kid, key in found.items()}
+        gone = frozenset(f"kid:{kid}" for kid, key in before.items() if texts.get(kid) != key.text)
+        if gone:
+            self._known.clear()
+            for callback in self.on_ended:
+                callback(gone)
+
+
+def _seconds(claims: dict[str, Any], name: str) -> float | None:
+    """A time in a token; None: it has none that makes sense."""
+    value = claims.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and 0 <= value < _SECONDS_MAX else None
