@@ -54,10 +54,10 @@ class Issuing:
         self.keys[kid] = ec.generate_private_key(ec.SECP256R1())
         self.publish()
 
-    def token(self, name: str, kid: str, *, seconds: float = 600.0) -> Path:
-        """A file with a new token of user:NAME."""
+    def token(self, name: str, kid: str, *, seconds: float = 600.0, age_s: float = 0.0) -> Path:
+        """A file with a token of user:NAME."""
         claims = {"iss": "https://login.example", "aud": "comet", "sub": name, "exp": time.time() + seconds}
-        claims["iat"] = time.time()
+        claims["iat"] = time.time() - age_s
         return self.write(f"{name}.token", jwt.encode(claims, self.keys[kid], "ES256", {"kid": kid}))
 
     def bootstrap(self, token: Path) -> comet.Bootstrap:
@@ -118,6 +118,22 @@ async def test_an_expired_token_ends_its_streams_and_a_renewed_one_goes_on(issue
     async with comet.Consumer(issuer.bootstrap(token), TOPIC, start="latest") as consumer:
         with pytest.raises(comet.CredentialsRefused, match="has expired"):
             await anext(consumer)
+
+
+async def test_a_removed_key_ends_the_streams_of_its_tokens(issuer: Issuing) -> None:
+    issuer.add("lost")
+    token = issuer.token("ann", "lost", age_s=2 * tokens.LEEWAY_S)
+    async with (
+        comet.Producer(issuer.bootstrap(issuer.token("root", "key-0"))) as producer,
+        comet.Consumer(issuer.bootstrap(token), TOPIC, start="earliest") as consumer,
+    ):
+        await producer.publish(TOPIC, b"1")
+        assert (await anext(consumer)).value == b"1"
+        del issuer.keys["lost"]
+        issuer.publish()
+        with pytest.raises(comet.CredentialsRefused, match="none of the issuer's keys"):
+            await anext(consumer)
+        await producer.publish(TOPIC, b"2")
 
 
 async def test_the_issuers_keys_are_rotated_ten_times_under_load(issuer: Issuing) -> None:

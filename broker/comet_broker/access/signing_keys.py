@@ -75,7 +75,7 @@ def parse_signing_keys(data: bytes) -> SigningKeys:
         rows = json.loads(data)["keys"]
         found: dict[str, SigningKey] = {}
         for row in rows:
-            if not isinstance(row.get("kid"), str) or row.get("kty") == "oct" or row.get("use", "sig") != "sig":
+            if not isinstance(row.get("kid"), str) or row.get("use", "sig") != "sig":
                 continue
             try:
                 key = PyJWK.from_dict(row)
