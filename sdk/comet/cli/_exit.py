@@ -53,8 +53,8 @@ _HINT: Final[dict[str, str]] = {
     "DISK_FULL": "free space on the broker's disk, or delete old data: comet topic alter NAME --set retention_ms=1h",
     "LOG_FAILED": "the broker's disk failed: check it, then restart the broker",
     "FORBIDDEN": "use the certificate of a client, or of that broker",
-    "CREDENTIALS_REFUSED": "export COMET_CLIENT_ACCESS_KEY=FILE; an administrator makes a key: comet key create "
-    "client:NAME",
+    "CREDENTIALS_REFUSED": "export COMET_CLIENT_ACCESS_KEY=FILE, with a key as an administrator makes it (comet key "
+    "create client:NAME), or COMET_CLIENT_TOKEN=FILE, with a token of the issuer that the brokers trust",
     "DATA_FOLDER_TAKEN": "stop the broker that uses it, or give another folder: comet up --data DIR",
     "INTERNAL": "this is a bug in Comet: please report it, with the output of comet --debug ...",
 }

@@ -1,0 +1,136 @@
+"""Rules and expectations in a file, one in a line, for `comet acl test`, `import` and `export`.
+
+    allow client:billing read,describe topic invoices-*     a rule, as `comet acl list` shows it
+    deny * delete topic invoices-*
+    client:billing may read topic invoices-1                what has to hold by the rules
+    client:billing may not write topic invoices-1
+
+Casbin's policies are lines such as `p, client:billing, topic/invoices-*, read, allow`; a policy without an effect
+allows. Roles (`g`) and patterns other than a prefix cannot be told by rules, and are refused.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from comet.admin.rules import ResourceKind, Rule, RuleOperation
+from comet.errors import InvalidArgument
+
+BYTES_MAX = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What has to hold."""
+
+    line: int
+    principal: str
+    operation: RuleOperation
+    kind: ResourceKind
+    name: str
+    allowed: bool
+
+    def __str__(self) -> str:
+        return f"{self.principal} {'may' if self.allowed else 'may not'} {self.operation} {self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class AclFile:
+    rules: tuple[Rule, ...]
+    expectations: tuple[Expectation, ...]
+
+
+def read_acl_file(path: Path, *, casbin: bool = False) -> AclFile:
+    """Raises InvalidArgument, naming the file and line."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            text = file.read(BYTES_MAX + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(text) > BYTES_MAX:
+        raise InvalidArgument(f"{path} is larger than {BYTES_MAX} bytes")
+    rules: list[Rule] = []
+    expectations: list[Expectation] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].strip()
+        if not words:
+            continue
+        try:
+            if casbin:
+                rules.append(_policy(words))
+            elif words.startswith(("allow ", "deny ")):
+                rules.append(_rule(words.split()))
+            else:
+                expectations.append(_expectation(number, words.split()))
+        except ValueError as error:
+            raise InvalidArgument(f"{path}, line {number}: {error}") from None
+    return AclFile(tuple(rules), tuple(expectations))
+
+
+def _rule(words: list[str]) -> Rule:
+    if len(words) != 5:
+        raise ValueError(
+            f"a rule is allow or deny, a principal, operations, a kind and a name, not {' '.join(words)!r}"
+        )
+    effect, principal, operations, kind, name = words
+    return Rule(principal, _operations(operations), _kind(kind), name, deny=effect == "deny")
+
+
+def _expectation(line: int, words: list[str]) -> Expectation:
+    match words:
+        case [principal, "may", "not", operation, kind, name]:
+            allowed = False
+        case [principal, "may", operation, kind, name]:
+            allowed = True
+        case _:
+            raise ValueError(
+                f"{' '.join(words)!r} is neither a rule (allow client:a read topic t) nor an expectation "
+                "(client:a may not read topic t)"
+            )
+    found, *others = _operations(operation)
+    if others:
+        raise ValueError(f"an expectation has one operation, not {operation!r}")
+    return Expectation(line, principal, found, _kind(kind), name, allowed)
+
+
+def _policy(text: str) -> Rule:
+    (row,) = csv.reader([text], skipinitialspace=True)
+    fields = [field.strip() for field in row]
+    if fields[0] != "p" or len(fields) not in (4, 5):
+        what = (
+            "roles cannot be told by rules" if fields[0].startswith("g") else "a policy is p, SUBJECT, KIND/NAME, ACT"
+        )
+        raise ValueError(f"{text!r}: {what}")
+    kind, slash, name = fields[2].partition("/")
+    effect = fields[4] if len(fields) == 5 else "allow"
+    if not slash or effect not in ("allow", "deny"):
+        raise ValueError(f"{text!r}: the object is KIND/NAME, such as topic/invoices-*, the effect allow or deny")
+    return Rule(fields[1], _operations(fields[3]), _kind(kind), name, deny=effect == "deny")
+
+
+def _operations(text: str) -> tuple[RuleOperation, ...]:
+    try:
+        return tuple(RuleOperation(word) for word in text.split(","))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a list of operations: use {', '.join(RuleOperation)}") from None
+
+
+def _kind(text: str) -> ResourceKind:
+    try:
+        return ResourceKind(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a kind: use {', '.join(ResourceKind)}") from None
+
+
+def lines_of(rules: Iterable[Rule], *, casbin: bool = False) -> Iterator[str]:
+    """As `read_acl_file` takes them."""
+    for rule in rules:
+        if not casbin:
+            yield str(rule)
+            continue
+        effect = "deny" if rule.deny else "allow"
+        for operation in rule.operations:
+            yield f"p, {rule.principal}, {rule.kind}/{rule.name}, {operation}, {effect}"
