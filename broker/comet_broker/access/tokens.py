@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import math
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
@@ -198,4 +197,4 @@ def _seconds(claims: dict[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and 0 <= value < _SECONDS_MAX else None
+    return float(value) if 0 <= value < _SECONDS_MAX else None  # neither nan nor infinite, nor too long for a float
