@@ -138,7 +138,14 @@ async def test_a_loss_that_is_accepted_in_the_same_epoch_is_heard_of() -> None:
     await close(world, replicator)
 
 
-@pytest.mark.parametrize("members", [{"in_sync": {2: 20, 1: 10}}, {"in_sync": {2: 20}, "eligible": {1: 10}}])
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"in_sync": {2: 20, 1: 10}},
+        {"in_sync": {2: 20}, "eligible": {1: 10}},
+        {"in_sync": {2: 20}, "loss_settled": (1,)},  # it has left since, with enough others in sync
+    ],
+)
 async def test_a_loss_that_was_accepted_before_it_was_in_sync_again_is_no_reason(members: dict[str, Any]) -> None:
     """A later leader may lack more than the one that the operator chose: its disk was put back from a copy."""
     world = ReplicaWorld()

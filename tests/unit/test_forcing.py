@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from comet.errors import InvalidArgument
 from comet_broker.core.cluster import (
@@ -132,3 +133,24 @@ def test_a_mark_of_a_conflict_goes_with_the_replica() -> None:
     picture.partition(PartitionState(1, 8, (1, 2), members(1, 2)))
     picture.decided()
     assert not picture.state.conflicts
+
+
+def test_an_accepted_loss_is_over_for_a_replica_once_it_is_in_sync() -> None:
+    chosen = PartitionState(3, 9, REPLICAS, members(3), loss_accepted=9)
+    assert [chosen.loss_accepted_of(broker) for broker in REPLICAS] == [9, 9, 0]
+    followed = replace(chosen, in_sync=members(1, 3))
+    left = replace(followed, epoch=12, in_sync=members(3))
+    assert [left.loss_accepted_of(broker) for broker in REPLICAS] == [0, 9, 0]
+    assert PartitionState.decode(left.encode()) == left
+    again = replace(left, epoch=13, loss_accepted=13, loss_settled=())
+    assert [again.loss_accepted_of(broker) for broker in REPLICAS] == [13, 13, 0]
+    assert replace(left, replicas=(2, 3)).loss_settled == (3,)
+
+
+def test_a_loss_that_is_accepted_again_concerns_all_others_again() -> None:
+    picture = Picture()
+    picture.topic()
+    picture.partition(PartitionState(NO_BROKER, 8, REPLICAS, members(1), loss_accepted=5, loss_settled=REPLICAS))
+    picture.brokers(2, 3)
+    picture.apply([forced(picture.state, TP, 3)])
+    assert picture.decided().loss_settled == (3,)

@@ -135,6 +135,7 @@ class PartitionState(Stored, frozen=True):
     folders    broker -> data folder in which its replica was in sync last
     deleted    (epoch, offset): records written up to that epoch are deleted below the offset, for good
     loss_accepted  the epoch from whose start on an operator accepts that replicas lose records that its leader lacks
+    loss_settled   the holders that have been in sync or eligible since: for them that is over
     given_up   broker -> the part of its log that is truncated before it follows in that epoch or a later one: written
                under a metadata store that was given up, in epochs that were given twice
     """
@@ -149,12 +150,19 @@ class PartitionState(Stored, frozen=True):
     folders: dict[int, str] = {}
     deleted: tuple[int, int] = (0, 0)
     loss_accepted: int = 0
+    loss_settled: tuple[int, ...] = ()
     given_up: dict[int, GivenUp] = {}
+
+    def __post_init__(self) -> None:
+        if self.loss_accepted:
+            since = {*self.loss_settled, *self.in_sync, *self.eligible}
+            settled = tuple(sorted(since.intersection(self.holders)))
+            msgspec.structs.force_setattr(self, "loss_settled", settled)
 
     def loss_accepted_of(self, broker: int) -> int:
         """`loss_accepted`, for the records of this replica. One that has been in sync since had all that counted: what
         it has is not given up a second time, for a later leader."""
-        return 0 if broker in self.in_sync or broker in self.eligible else self.loss_accepted
+        return 0 if broker in self.loss_settled else self.loss_accepted
 
     @property
     def holders(self) -> tuple[int, ...]:

@@ -58,6 +58,7 @@ def forced(state: ClusterState, where: PartitionId, broker: int) -> Change:
         handover=NO_BROKER,
         folders={**now.folders, broker: record.value.folder},
         loss_accepted=now.epoch + 1,
+        loss_settled=(),
     )
     involved = {broker, *now.holders, *now.in_sync, *now.eligible}
     compares = [Compare(partition_key(where), found.mod_revision), *contested]

@@ -369,5 +369,6 @@ def _state(
         handover=NO_BROKER,
         folders={broker: folders[broker] for broker in holding if broker in replicas},
         loss_accepted=plan.epoch,
+        loss_settled=(),
         given_up=plan.given_up,
     )
