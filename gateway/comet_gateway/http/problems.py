@@ -72,7 +72,8 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "TIMEOUT": ProblemKind(504, "No answer in time; the request may or may not have been executed",
                     "Send it again with the same Idempotency-Key, or check the result."),
     # for an operator
-    "CREDENTIALS_REFUSED": ProblemKind(502, "Brokers refuse the gateway's access key or token", "Give the gateway a valid one."),
+    "CREDENTIALS_REFUSED": ProblemKind(502, "Brokers refuse the gateway's access key or token",
+                                       "Give the gateway a valid one."),
     "LOG_FAILED": ProblemKind(500, "Broker's log has failed"),
     "DATA_FOLDER_TAKEN": ProblemKind(500, "Data folder belongs to another broker"),
     "STORE_DAMAGED": ProblemKind(500, "Metadata store is damaged"),
