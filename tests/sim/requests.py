@@ -39,7 +39,7 @@ class RequestClient:
         topic, _ = self._random.choice(self._tps)
         tps = [tp for tp in self._tps if tp[0] == topic]
         operations = [self._next(self._random.choice(tps)) for _ in range(self._random.randint(1, 5))]
-        receipts = None
+        receipts, code = None, ""
         stop_at = None
         while receipts is None and (stop_at is None or self._world.now() < stop_at):
             try:
@@ -49,11 +49,12 @@ class RequestClient:
                 break
             except CometError as error:
                 self._world.note(f"request {key} was told {error.code}")
+                code = error.code
             if stop_at is None and self._world.stopping:
                 stop_at = self._world.now() + LAST_ATTEMPTS_S
         for at, operation in enumerate(operations):
             operation.completed = self._world.now()
-            operation.outcome = Outcome.UNKNOWN if receipts is None else Outcome.OK
+            operation.outcome, operation.code = (Outcome.UNKNOWN, code) if receipts is None else (Outcome.OK, "")
             if receipts is not None:
                 operation.offset = receipts[at].offset
                 self._world.wrote(operation)
