@@ -261,7 +261,7 @@ class Broker:
         self.access_keys.on_ended.append(self._sessions.end_holders)
         if self.tokens is not None:
             self.tokens.on_ended.append(self._sessions.end_holders)
-        self.credentials.on_time.append(self._sessions.end_expired)
+        self.credentials.on_tick.append(self._sessions.end_expired)
         self._drain.on_draining.append(self._sessions.go_away)
         replica_context = ReplicaContext(
             env=env,

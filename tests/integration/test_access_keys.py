@@ -29,7 +29,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 TOPIC: Final = "orders"
 ME: Final = "client:billing"
-REVOKED_S_MAX: Final = 1.0  # what is promised
 
 
 @dataclass

@@ -1,7 +1,9 @@
 """What clients present with each call and stream in place of certificates: access keys, and tokens of an issuer.
 
-authorization: Bearer … ─┬─► AccessKeys ─┬─► CredentialHolder ─► AccessControl ─► ClientAccess
-                         └─► Tokens ─────┘
+    authorization: Bearer … ─┬─► AccessKeys ─┬─► CredentialHolder ─► AccessControl ─► ClientAccess
+                             └─► Tokens ─────┘
+
+A broker that takes one of them, or both, refuses all other calls.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class Credentials:
     """Owned by the broker; on its loop. Of neither kind: callers present none."""
 
     def __init__(self, keys: AccessKeys, tokens: Tokens | None, clock: Clock) -> None:
-        self.on_time: list[Callable[[int], None]] = []  # called with the time, for what has expired
+        self.on_tick: list[Callable[[int], None]] = []  # called with the time, for what has expired
         self._keys = keys
         self._tokens = tokens
         self._clock = clock
@@ -79,7 +81,7 @@ class Credentials:
 
     def expire(self) -> None:
         now_us = self._clock.wall_us()
-        for callback in self.on_time:
+        for callback in self.on_tick:
             callback(now_us)
 
     def warn_of_refusals(self) -> None:

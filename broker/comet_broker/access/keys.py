@@ -18,7 +18,7 @@ import asyncio
 import hmac
 import logging
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -48,8 +48,8 @@ class AccessKeys:
         self.on_ended: list[Ended] = []
         self._file = file
         self._clock = clock
-        self._in_file = {} if file is None else _by_id(keys_in(file))
-        self._stored: dict[str, AccessKey] = {}
+        self.in_file: Mapping[str, AccessKey] = {} if file is None else _by_id(keys_in(file))
+        self._stored: Mapping[str, AccessKey] = {}
         self._revision: int | None = None  # None: not loaded yet
         self._problem = ""
 
@@ -60,7 +60,7 @@ class AccessKeys:
     def holder(self, text: str) -> CredentialHolder:
         """Of a key. Raises CredentialsRefused, and Unavailable while the cluster's keys are not loaded."""
         key_id = id_of(text) or ""
-        found = self._in_file.get(key_id) or self._stored.get(key_id)
+        found = self.in_file.get(key_id) or self._stored.get(key_id)
         if found is None and self._revision is None:
             raise Unavailable("the access keys of the cluster are not loaded yet", retry_after_ms=200)
         if found is None or not hmac.compare_digest(digest_of(text).hex(), found.sha256):
@@ -68,11 +68,6 @@ class AccessKeys:
         if found.has_expired(self._clock.wall_us()):
             raise CredentialsRefused(f"the access key {key_id} of {found.principal} has expired")
         return CredentialHolder(found.principal, found.id, found.expires_us)
-
-    def listed(self) -> Iterator[tuple[AccessKey, bool]]:
-        """All keys, and whether each is one of the file."""
-        yield from ((one, True) for one in self._in_file.values())
-        yield from ((one, False) for one in self._stored.values())
 
     # ---- changes
 
@@ -108,10 +103,10 @@ class AccessKeys:
             self._problem = error.message
             return
         self._problem = ""
-        before, self._in_file = self._in_file, found
+        before, self.in_file = self.in_file, found
         self._end(before, found)
 
-    def _end(self, before: dict[str, AccessKey], after: dict[str, AccessKey]) -> None:
+    def _end(self, before: Mapping[str, AccessKey], after: Mapping[str, AccessKey]) -> None:
         def what_it_proves(key: AccessKey | None) -> object:
             return key and (key.principal, key.sha256)
 

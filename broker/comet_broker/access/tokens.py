@@ -140,7 +140,7 @@ class Tokens:
         principal = f"user:{value}"
         try:
             if not isinstance(value, str):
-                raise InvalidArgument("it is no text")
+                raise InvalidArgument("it is not a text")
             check_principal(principal)
         except InvalidArgument as error:
             raise CredentialsRefused(f"the token has no usable {self._issuer.claim}: {error.message}") from None
@@ -151,7 +151,7 @@ class Tokens:
         now_s = self._clock.wall_us() / _MICRO
         end_s = _seconds(claims, "exp")
         if end_s is None:
-            raise CredentialsRefused("the token is not valid: its exp is no time")
+            raise CredentialsRefused("the token is not valid: its exp is not a time")
         for name in ("nbf", "iat"):
             begin_s = _seconds(claims, name)
             if name in claims and (begin_s is None or begin_s > now_s + LEEWAY_S):

@@ -45,24 +45,20 @@ class AdminAccessKeys:
             expires_us=now_us + request.lifetime_s * _SECOND_US if request.lifetime_s else 0,
         )
         self._check_superuser(key.principal, "create an access key for")
-        if any(in_file and one.id == key.id for one, in_file in self._keys.listed()):
+        if key.id in self._keys.in_file:
             raise InvalidArgument(f"another key has the id {key.id}: make a new key")
         _, after = await self._table.change(lambda table: table.with_key(key, now_us))
         return _key_to_pb(after.get(key.id) or key)
 
     async def list_access_keys(self, request: admin.ListAccessKeysRequest) -> admin.ListAccessKeysResponse:
+        in_file = [_key_to_pb(one, in_file=True) for one in self._keys.in_file.values()]
         # Of the view, also where this broker takes none.
-        stored = [(one, False) for one in self._table.decoded(self._view.state.access_keys).keys]
-        found = [(one, in_file) for one, in_file in self._keys.listed() if in_file] + stored
-        return admin.ListAccessKeysResponse(
-            keys=[
-                _key_to_pb(one, in_file=in_file) for one, in_file in found if request.principal in ("", one.principal)
-            ],
-            accepted=self._keys.taken,
-        )
+        stored = map(_key_to_pb, self._table.decoded(self._view.state.access_keys).keys)
+        found = (one for one in (*in_file, *stored) if request.principal in ("", one.principal))
+        return admin.ListAccessKeysResponse(keys=found, accepted=self._keys.taken)
 
     async def revoke_access_key(self, request: admin.RevokeAccessKeyRequest) -> admin.RevokeAccessKeyResponse:
-        if any(in_file and one.id == request.id for one, in_file in self._keys.listed()):
+        if request.id in self._keys.in_file:
             raise InvalidArgument(
                 f"the access key {request.id} stands in the file `access_keys` of the brokers: remove it there"
             )

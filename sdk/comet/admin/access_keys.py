@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from comet.admin.parameters import Input
+from comet.admin.rules import PRINCIPAL
 from comet.types import Int64
 from comet.units import count
 from comet.v1 import admin_pb2 as admin
@@ -21,7 +22,7 @@ Holder = Annotated[
     str,
     Input(
         "The principal that its holder is, as rules name it.",
-        pattern=r"^[a-z]+:[^\s*]{1,256}$",
+        pattern=f"^{PRINCIPAL}$",
         example="client:billing",
     ),
 ]

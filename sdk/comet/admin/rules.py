@@ -123,11 +123,11 @@ class AccessDecision:
 
 NOT_ENFORCED: Final = "not enforced: the broker has no superusers"
 
+PRINCIPAL: Final = r"[a-z]+:[^\s*]{1,256}"  # a regular expression
+
 Principal = Annotated[
     str,
-    Input(
-        "client:NAME of a certificate, or * for all.", pattern=r"^(\*|[a-z]+:[^\s*]{1,256})$", example="client:billing"
-    ),
+    Input("client:NAME of a certificate, or * for all.", pattern=rf"^(\*|{PRINCIPAL})$", example="client:billing"),
 ]
 Operations = Annotated[
     Sequence[str],

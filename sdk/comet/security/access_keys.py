@@ -6,15 +6,12 @@ admin.access-key    the key of client:admin, for its owner alone
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Final
 
 from comet.errors import InvalidArgument
+from comet.security.certificates import check_client_name
 from comet.security.files import write_file
 from comet.wire.bearer import digest_of, id_of, make_access_key
-
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def brokers_file(folder: Path) -> Path:
@@ -24,8 +21,7 @@ def brokers_file(folder: Path) -> Path:
 def add_access_key(folder: Path, name: str) -> Path:
     """Makes a key of client:NAME, and adds its digest to the brokers' file. Returns the file of the key. Raises
     InvalidArgument."""
-    if not _NAME.fullmatch(name):
-        raise InvalidArgument(f"{name!r} cannot name a client: use letters, digits, '.', '_' and '-'")
+    check_client_name(name)
     file, known = folder / f"{name}.access-key", brokers_file(folder)
     if file.exists():
         raise InvalidArgument(f"{file} exists: remove it to make another key, and its [[key]] in {known}")

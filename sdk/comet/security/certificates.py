@@ -49,6 +49,12 @@ class Issued:
         return self.expires - datetime.now(UTC) < timedelta(days=EXPIRES_SOON_DAYS)
 
 
+def check_client_name(name: str) -> None:
+    """Raises InvalidArgument for a name whose files would not be those of a client."""
+    if not _NAME.fullmatch(name) or name == "ca" or name.startswith("broker-"):
+        raise InvalidArgument(f"{name!r} cannot name a client: use letters, digits, '.', '_' and '-', not broker-…")
+
+
 class Authority:
     """The authority of a folder. Its methods block; they raise InvalidArgument, naming the file."""
 
@@ -119,8 +125,7 @@ class Authority:
 
     def issue_client(self, name: str, days: int = DAYS) -> Issued:
         """For a client, gateway or operator."""
-        if not _NAME.fullmatch(name) or name == "ca" or name.startswith("broker-"):
-            raise InvalidArgument(f"{name!r} cannot name a client: use letters, digits, '.', '_' and '-', not broker-…")
+        check_client_name(name)
         return self._issue(name, f"client/{name}", (), days)
 
     def _issue(self, name: str, path: str, hosts: Sequence[str], days: int) -> Issued:

@@ -3,7 +3,7 @@
     comet_3f9a51c07d42_mJ4c…    an access key: `comet_`, its id, `_`, and 32 random bytes
     eyJhbGciOi….eyJpc3Mi….…     a token (JWT) that an issuer has signed
 
-Brokers know the id and the SHA-256 of an access key alone. The id is no secret: keys are listed and revoked by it.
+Of an access key, brokers know the id and the SHA-256. Keys are listed and revoked by the id, which is not a secret.
 """
 
 from __future__ import annotations
