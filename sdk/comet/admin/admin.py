@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from random import Random
 from types import TracebackType
@@ -14,17 +14,22 @@ from google.protobuf.message import Message
 
 from comet import limits
 from comet.admin import access_keys as keys
-from comet.admin import results, rules
+from comet.admin import requests, results, rules
 from comet.admin.find_offsets import find_offsets
 from comet.admin.history import History, history_from_pb
 from comet.admin.parameters import (
-    BROKER_MAX,
     PARTITION_MAX,
     PARTITIONS_MAX,
+    AcceptLoss,
+    BeforeOffset,
     BrokerId,
     GroupName,
     Input,
+    LagPoints,
+    NewLeader,
+    OneBroker,
     PartitionIndex,
+    ReplicaIds,
     TopicName,
 )
 from comet.admin.recovery import ClusterRecovery, recover
@@ -47,15 +52,13 @@ from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDe
 from comet.errors import CometError, InvalidArgument
 from comet.groups import committed_offsets
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
-from comet.settings.topic import REPLICAS_MAX, TopicConfig, topic_setting
+from comet.settings.topic import TopicConfig, topic_setting
 from comet.types import (
     UNLISTED,
     GroupInfo,
     GroupSummary,
-    Int64,
     ResetPartition,
     StartLike,
-    check_topic_name,
     position,
     wall_clock_us,
 )
@@ -124,18 +127,7 @@ class Admin:
         >>> run(example)
         trades 2 always
         """
-        if partitions < 1:
-            raise InvalidArgument(f"partitions must be at least 1, not {partitions!r}")
-        if not 0 <= replicas <= REPLICAS_MAX:
-            raise InvalidArgument(
-                f"replicas must be from 0 (the cluster's default) to {REPLICAS_MAX}, not {replicas!r}"
-            )
-        request = admin.CreateTopicRequest(
-            name=check_topic_name(name),
-            partitions=partitions,
-            replicas=replicas,
-            config=protobuf.given_to_pb(config, settings),
-        )
+        request = requests.topic_creation(name, partitions, replicas, config, settings)
         return protobuf.topic_from_pb(await self._request("CreateTopic", request, types.Topic))
 
     async def list_topics(self) -> list[TopicInfo]:
@@ -289,9 +281,7 @@ class Admin:
         self,
         name: TopicName,
         partition: Annotated[int, Input("The partition.", 0, PARTITION_MAX, flag="--partition -p")],
-        before_offset: Annotated[
-            Int64 | None, Input("First offset to keep; -1: keep nothing.", -1, flag="--before", none=-1)
-        ] = None,
+        before_offset: BeforeOffset = None,
         *,
         topic_id: Annotated[bytes, UNLISTED] = b"",
         dry_run: bool = False,
@@ -308,12 +298,7 @@ class Admin:
         >>> run(example)
         2 2
         """
-        if before_offset is not None and before_offset < 0:
-            raise InvalidArgument(f"before_offset must be an offset, or None for all records, not {before_offset}")
-        before = -1 if before_offset is None else before_offset
-        request = admin.DeleteRecordsRequest(
-            name=name, partition=partition, before_offset=before, topic_id=topic_id, dry_run=dry_run
-        )
+        request = requests.record_deletion(name, partition, before_offset, topic_id, dry_run=dry_run)
         answer = await self._request("DeleteRecords", request, admin.DeleteRecordsResponse)
         return RecordDeletion(dry_run, name, partition, answer.before, answer.log_start)
 
@@ -359,12 +344,7 @@ class Admin:
         request = admin.DescribeGroupRequest(name=name)
         return group_protobuf.group_from_pb(await self._request("DescribeGroup", request, admin.DescribeGroupResponse))
 
-    async def group_lag(
-        self,
-        name: GroupName,
-        *,
-        points: Annotated[int, Input("Points of each topic at most, evenly spread.", 1, 10_000)] = 300,
-    ) -> GroupLag:
+    async def group_lag(self, name: GroupName, *, points: LagPoints = 300) -> GroupLag:
         """The lag of a group now, per partition, and its history, per topic, as long as it is kept.
 
         >>> async def example(address: str) -> None:
@@ -405,16 +385,7 @@ class Admin:
         >>> run(example)
         3 1 -2
         """
-        request = admin.ResetGroupRequest(name=name, dry_run=dry_run)
-        if [to, shift, offsets].count(None) != 2:
-            raise InvalidArgument("give exactly one of to, shift and offsets")
-        if to is not None:
-            request.position.CopyFrom(protobuf.position_to_pb(position(to, now_us=self._clock_us())))
-        elif shift is not None:
-            request.shift = shift
-        else:
-            request.offsets.extend(committed_offsets.topic_offsets(offsets or {}))
-        request.topics.extend(group_protobuf.selected(topics))
+        request = requests.group_reset(name, to, shift, offsets, topics, now_us=self._clock_us(), dry_run=dry_run)
         answer = await self._request("ResetGroup", request, admin.ResetGroupResponse)
         return [group_protobuf.reset_from_pb(change) for change in answer.partitions]
 
@@ -480,18 +451,7 @@ class Admin:
         self,
         name: TopicName,
         partition: PartitionIndex,
-        replicas: Annotated[
-            Sequence[int],
-            Input(
-                "Ids of brokers, the preferred leader first.",
-                1,
-                BROKER_MAX,
-                items_max=REPLICAS_MAX,
-                example=(2, 3, 1),
-                flag="--to",
-                metavar="ID,ID,...",
-            ),
-        ],
+        replicas: ReplicaIds,
         *,
         dry_run: bool = False,
     ) -> PartitionMove:
@@ -512,12 +472,9 @@ class Admin:
         self,
         name: TopicName,
         partition: PartitionIndex,
-        broker: Annotated[int, Input("The new leader; it may lack committed records.", 1, BROKER_MAX, example=2)],
+        broker: NewLeader,
         *,
-        accept_loss: Annotated[
-            bool,
-            Input("Confirms that records which the new leader lacks are lost for good, on all brokers.", example=True),
-        ] = False,
+        accept_loss: AcceptLoss = False,
         dry_run: bool = False,
     ) -> LeaderElection:
         """Elects a replica leader of a partition without one, even if it lacks committed records. The last resort, when
@@ -554,12 +511,7 @@ class Admin:
         answer = await self._request("DrainBroker", request, admin.DrainBrokerResponse)
         return results.drain_from_pb(broker, answer, dry_run=dry_run)
 
-    async def resume(
-        self,
-        broker: Annotated[int | None, Input("Only on this broker; without it on all.", 1, BROKER_MAX)] = None,
-        *,
-        dry_run: bool = False,
-    ) -> Resumed:
+    async def resume(self, broker: OneBroker = None, *, dry_run: bool = False) -> Resumed:
         """Restarts parts of a broker that failed of an unexpected error: partitions, slots, groups, transactional ids.
         Without an id on every broker. The answer has those that are stopped after that; with `dry_run` those that are
         now. Raises BrokerNotFound, and Timeout if the metadata store does not answer.
@@ -603,10 +555,7 @@ class Admin:
         1 1 1
         """
         answer = await self._request("DescribeCluster", admin.DescribeClusterRequest(), admin.DescribeClusterResponse)
-        controller = answer.controller or None
-        brokers = tuple(protobuf.broker_from_pb(one, controller) for one in answer.brokers)
-        defaults = protobuf.defaults_from_pb(answer.topic_defaults)
-        return ClusterInfo(answer.cluster_id, controller, brokers, answer.topics, answer.partitions, defaults)
+        return results.cluster_from_pb(answer)
 
     async def describe_broker(self, broker: int) -> BrokerDetails:
         """A broker and its most important numbers. Raises BrokerNotFound.

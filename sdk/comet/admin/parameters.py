@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
-from comet.types import INT64, TOPIC_NAME, UNLISTED
+from comet.settings.topic import REPLICAS_MAX
+from comet.types import INT64, TOPIC_NAME, UNLISTED, Int64
 
 NAME_PATTERN: Final = f"^{TOPIC_NAME.pattern}$"  # of topics and groups
 BROKER_MAX: Final = 2**31 - 1
@@ -53,6 +54,25 @@ TopicName = Annotated[str, TOPIC]
 GroupName = Annotated[str, GROUP]
 PartitionIndex = Annotated[int, PARTITION]
 BrokerId = Annotated[int, BROKER]
+OneBroker = Annotated[int | None, Input("Only on this broker; without it on all.", 1, BROKER_MAX)]
+NewLeader = Annotated[int, Input("The new leader; it may lack committed records.", 1, BROKER_MAX, example=2)]
+AcceptLoss = Annotated[
+    bool, Input("Confirms that records which the new leader lacks are lost for good, on all brokers.", example=True)
+]
+BeforeOffset = Annotated[Int64 | None, Input("First offset to keep; -1: keep nothing.", -1, flag="--before", none=-1)]
+LagPoints = Annotated[int, Input("Points of each topic at most, evenly spread.", 1, 10_000)]
+ReplicaIds = Annotated[
+    Sequence[int],
+    Input(
+        "Ids of brokers, the preferred leader first.",
+        1,
+        BROKER_MAX,
+        items_max=REPLICAS_MAX,
+        example=(2, 3, 1),
+        flag="--to",
+        metavar="ID,ID,...",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

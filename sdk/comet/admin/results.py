@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from comet.admin.documents import DRY_RUN
-from comet.entities import BrokerDetails, BrokerFailure, BrokerInfo, ReplicaInfo, TopicInfo
+from comet.entities import BrokerDetails, BrokerFailure, BrokerInfo, ClusterInfo, ReplicaInfo, TopicInfo
 from comet.settings.topic import TopicConfig
 from comet.types import GroupSummary, Int64, LagPoint, PartitionLag
 from comet.units import count, format_bytes, least
@@ -298,6 +298,13 @@ class GroupLag:
 
 def _listed(brokers: tuple[int, ...]) -> str:
     return ",".join(map(str, brokers)) or "-"
+
+
+def cluster_from_pb(answer: admin.DescribeClusterResponse) -> ClusterInfo:
+    controller = answer.controller or None
+    brokers = tuple(protobuf.broker_from_pb(one, controller) for one in answer.brokers)
+    defaults = protobuf.defaults_from_pb(answer.topic_defaults)
+    return ClusterInfo(answer.cluster_id, controller, brokers, answer.topics, answer.partitions, defaults)
 
 
 def alteration_from_pb(answer: admin.AlterTopicResponse, *, dry_run: bool) -> TopicAlteration:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from random import Random
 from types import TracebackType
 from typing import Annotated, Any, Self
@@ -14,13 +14,18 @@ from comet.admin import rules
 from comet.admin.admin import Admin as AsyncAdmin
 from comet.admin.history import History
 from comet.admin.parameters import (
-    BROKER_MAX,
     PARTITION_MAX,
     PARTITIONS_MAX,
+    AcceptLoss,
+    BeforeOffset,
     BrokerId,
     GroupName,
     Input,
+    LagPoints,
+    NewLeader,
+    OneBroker,
     PartitionIndex,
+    ReplicaIds,
     TopicName,
 )
 from comet.admin.recovery import ClusterRecovery
@@ -41,8 +46,8 @@ from comet.client.bootstrap import Addresses
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
-from comet.settings.topic import REPLICAS_MAX, TopicConfig
-from comet.types import UNLISTED, GroupInfo, GroupSummary, Int64, ResetPartition, StartLike, wall_clock_us
+from comet.settings.topic import TopicConfig
+from comet.types import UNLISTED, GroupInfo, GroupSummary, ResetPartition, StartLike, wall_clock_us
 from comet.wire.transport import Connect
 
 
@@ -202,9 +207,7 @@ class Admin:
         self,
         name: TopicName,
         partition: Annotated[int, Input("The partition.", 0, PARTITION_MAX, flag="--partition -p")],
-        before_offset: Annotated[
-            Int64 | None, Input("First offset to keep; -1: keep nothing.", -1, flag="--before", none=-1)
-        ] = None,
+        before_offset: BeforeOffset = None,
         *,
         topic_id: Annotated[bytes, UNLISTED] = b"",
         dry_run: bool = False,
@@ -260,12 +263,7 @@ class Admin:
         """
         return call(self._async.describe_group(name))
 
-    def group_lag(
-        self,
-        name: GroupName,
-        *,
-        points: Annotated[int, Input("Points of each topic at most, evenly spread.", 1, 10000)] = 300,
-    ) -> GroupLag:
+    def group_lag(self, name: GroupName, *, points: LagPoints = 300) -> GroupLag:
         """The lag of a group now, per partition, and its history, per topic, as long as it is kept.
 
         >>> def example(address: str) -> None:
@@ -357,23 +355,7 @@ class Admin:
         return call(self._async.delete_group(name, dry_run=dry_run))
 
     def move_partition(
-        self,
-        name: TopicName,
-        partition: PartitionIndex,
-        replicas: Annotated[
-            Sequence[int],
-            Input(
-                "Ids of brokers, the preferred leader first.",
-                1,
-                BROKER_MAX,
-                items_max=REPLICAS_MAX,
-                example=(2, 3, 1),
-                flag="--to",
-                metavar="ID,ID,...",
-            ),
-        ],
-        *,
-        dry_run: bool = False,
+        self, name: TopicName, partition: PartitionIndex, replicas: ReplicaIds, *, dry_run: bool = False
     ) -> PartitionMove:
         """Reassigns a partition to other, more or fewer brokers: their ids, the preferred leader first.
 
@@ -390,12 +372,9 @@ class Admin:
         self,
         name: TopicName,
         partition: PartitionIndex,
-        broker: Annotated[int, Input("The new leader; it may lack committed records.", 1, BROKER_MAX, example=2)],
+        broker: NewLeader,
         *,
-        accept_loss: Annotated[
-            bool,
-            Input("Confirms that records which the new leader lacks are lost for good, on all brokers.", example=True),
-        ] = False,
+        accept_loss: AcceptLoss = False,
         dry_run: bool = False,
     ) -> LeaderElection:
         """Elects a replica leader of a partition without one, even if it lacks committed records. The last resort, when
@@ -426,12 +405,7 @@ class Admin:
         """
         return call(self._async.drain_broker(broker, undo=undo, dry_run=dry_run))
 
-    def resume(
-        self,
-        broker: Annotated[int | None, Input("Only on this broker; without it on all.", 1, BROKER_MAX)] = None,
-        *,
-        dry_run: bool = False,
-    ) -> Resumed:
+    def resume(self, broker: OneBroker = None, *, dry_run: bool = False) -> Resumed:
         """Restarts parts of a broker that failed of an unexpected error: partitions, slots, groups, transactional ids.
         Without an id on every broker. The answer has those that are stopped after that; with `dry_run` those that are
         now. Raises BrokerNotFound, and Timeout if the metadata store does not answer.

@@ -1,0 +1,63 @@
+"""The requests of `comet.Admin` whose arguments need a check or a conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from comet.errors import InvalidArgument
+from comet.groups import committed_offsets
+from comet.groups.committed_offsets import Offsets
+from comet.settings.topic import REPLICAS_MAX, TopicConfig
+from comet.types import StartLike, check_topic_name, position
+from comet.v1 import admin_pb2 as admin
+from comet.wire import group_protobuf, protobuf
+
+
+def topic_creation(
+    name: str, partitions: int, replicas: int, config: TopicConfig | None, settings: Mapping[str, Any]
+) -> admin.CreateTopicRequest:
+    if partitions < 1:
+        raise InvalidArgument(f"partitions must be at least 1, not {partitions!r}")
+    if not 0 <= replicas <= REPLICAS_MAX:
+        raise InvalidArgument(f"replicas must be from 0 (the cluster's default) to {REPLICAS_MAX}, not {replicas!r}")
+    return admin.CreateTopicRequest(
+        name=check_topic_name(name),
+        partitions=partitions,
+        replicas=replicas,
+        config=protobuf.given_to_pb(config, settings),
+    )
+
+
+def record_deletion(
+    name: str, partition: int, before_offset: int | None, topic_id: bytes, *, dry_run: bool
+) -> admin.DeleteRecordsRequest:
+    if before_offset is not None and before_offset < 0:
+        raise InvalidArgument(f"before_offset must be an offset, or None for all records, not {before_offset}")
+    before = -1 if before_offset is None else before_offset
+    return admin.DeleteRecordsRequest(
+        name=name, partition=partition, before_offset=before, topic_id=topic_id, dry_run=dry_run
+    )
+
+
+def group_reset(
+    name: str,
+    to: StartLike | None,
+    shift: int | None,
+    offsets: Offsets | None,
+    topics: Iterable[str | tuple[str, int]],
+    *,
+    now_us: int,
+    dry_run: bool,
+) -> admin.ResetGroupRequest:
+    request = admin.ResetGroupRequest(name=name, dry_run=dry_run)
+    if [to, shift, offsets].count(None) != 2:
+        raise InvalidArgument("give exactly one of to, shift and offsets")
+    if to is not None:
+        request.position.CopyFrom(protobuf.position_to_pb(position(to, now_us=now_us)))
+    elif shift is not None:
+        request.shift = shift
+    else:
+        request.offsets.extend(committed_offsets.topic_offsets(offsets or {}))
+    request.topics.extend(group_protobuf.selected(topics))
+    return request
