@@ -29,9 +29,11 @@ from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.access.control import AccessControl
 from comet_broker.access.credentials import Credentials
 from comet_broker.access.keys import AccessKeys
+from comet_broker.access.quotas import Quotas
 from comet_broker.access.tokens import Tokens, issuer_of
 from comet_broker.admin.access_keys import AdminAccessKeys
 from comet_broker.admin.metrics import AdminMetrics
+from comet_broker.admin.quotas import AdminQuotas
 from comet_broker.admin.recovery import AdminRecovery, warn_others
 from comet_broker.admin.resume import resume
 from comet_broker.admin.rules import AdminRules
@@ -151,6 +153,7 @@ class Broker:
         self.access_keys = AccessKeys(env.config.access_keys, env.clock)
         self.tokens = None if issuer is None else Tokens(issuer, env.clock)
         self.credentials = Credentials(self.access_keys, self.tokens, env.clock)
+        self.quotas = Quotas(env.clock)
         self.view = ClusterView(store, env.tasks, judge=self.guard)
         self.membership = Membership(
             env.config,
@@ -255,7 +258,7 @@ class Broker:
             members=lambda replies: MemberStream(replies, self.coordinator, env.failures),
             sharing=lambda replies, feed: Sharing(replies, feed, topics=self.topics, table=self.shares),
         )
-        self._sessions = Sessions(partial(Session, context), env.failures)
+        self._sessions = Sessions(partial(Session, context), self.quotas, env.failures)
         self.calls.append(self._sessions)
         self.access.on_restricted.append(self._sessions.end_restricted)
         self.access_keys.on_ended.append(self._sessions.end_holders)
@@ -309,6 +312,7 @@ class Broker:
                 "shares": self.shares.statistics,
                 "coordinates": self.coordinator.statistics,
                 "memory": self._memory_statistics,
+                "quotas": self.quotas.statistics,
             },
         )
 
@@ -350,6 +354,7 @@ class Broker:
             ),
             rules=AdminRules(env, store=self.guard, view=view, control=self.access),
             access_keys=AdminAccessKeys(env, store=self.guard, view=view, control=self.access, keys=self.access_keys),
+            quotas=AdminQuotas(env, store=self.guard, view=view),
             recovery=AdminRecovery(
                 env.me,
                 random=env.random,
@@ -396,6 +401,7 @@ class Broker:
     def _moved_access(self) -> None:
         self.access.moved(self.view.state)
         self.access_keys.moved(self.view.state)
+        self.quotas.moved(self.view.state)
 
     async def join(self) -> None:
         """Registers this broker, reachable at the registration's port; returns when it is a member of the cluster."""

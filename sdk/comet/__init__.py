@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from comet.admin.access_keys import AccessKey, AccessKeyList, AccessKeyRevocation, NewAccessKey
     from comet.admin.admin import Admin
     from comet.admin.history import ClusterEvent, History, HistoryTrack
+    from comet.admin.quotas import Quota, QuotaList, QuotaRemoval
     from comet.admin.recovery import ClusterRecovery, PartitionRecovery, RecoveryChoice
     from comet.admin.results import (
         BrokerDrain,
@@ -243,6 +244,9 @@ __all__ = [
     "Producer",
     "ProducerError",
     "ProducerFenced",
+    "Quota",
+    "QuotaList",
+    "QuotaRemoval",
     "RangeReader",
     "Reader",
     "Receipt",
@@ -350,6 +354,9 @@ _OWN = {
     "AccessKeyList": "comet.admin.access_keys",
     "AccessKeyRevocation": "comet.admin.access_keys",
     "NewAccessKey": "comet.admin.access_keys",
+    "Quota": "comet.admin.quotas",
+    "QuotaList": "comet.admin.quotas",
+    "QuotaRemoval": "comet.admin.quotas",
     "Producer": "comet.producer.producer",
     "RangeReader": "comet.consumer.ranges",
     "Reader": "comet.consumer.range_reader",

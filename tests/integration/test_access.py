@@ -71,6 +71,9 @@ CALL_RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
     "Admin/CreateAccessKey": (OPERATOR,),
     "Admin/ListAccessKeys": (LOOKER,),
     "Admin/RevokeAccessKey": (OPERATOR,),
+    "Admin/SetQuota": (OPERATOR,),
+    "Admin/ListQuotas": (LOOKER,),
+    "Admin/RemoveQuota": (OPERATOR,),
 }
 
 

@@ -13,18 +13,21 @@ from comet.v1 import records_pb2 as pb
 from comet.wire.frames import parse_ack, produce_frame
 from comet.wire.protobuf import error_from_pb
 from comet_broker.access.client_access import EVERYTHING
+from comet_broker.access.quotas import Quotas
 from comet_broker.coordination.context import SlotClaim, SlotContext
+from comet_broker.coordination.group_frames import MemberStream
 from comet_broker.coordination.groups import Groups
 from comet_broker.coordination.journal import Head, Journal, slot_prefix
 from comet_broker.coordination.memberships import Memberships
 from comet_broker.core.group_record import Shape
+from comet_broker.core.quotas import Quota
 from comet_broker.core.shares import Holder, Options
 from comet_broker.metadata.store import Put
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.sharing.context import Agreed
 from comet_broker.sharing.table import ShareTable
-from comet_broker.streams.context import SessionContext
+from comet_broker.streams.context import SessionContext, StreamClient
 from comet_broker.streams.session import Session
 from tests.unit.replica_world import ReplicaWorld, settle
 from tests.unit.storage_world import IDENTITY
@@ -76,6 +79,36 @@ async def test_a_coordinator_assigns_a_member_its_partitions_and_stores_the_grou
     assert await world.store.get(slot_prefix(SLOT) + "groups/g") is not None
     groups.close(PartitionNotFound("over"))
     assert member.frames[2].evicted.group == "g"
+    await world.tasks.close()
+
+
+async def test_a_stream_that_is_not_read_is_heard_by_its_open_slots() -> None:
+    class OneSlot:
+        def __init__(self, closed: Exception | None) -> None:
+            self.closed = closed
+            self.heard: list[MemberStream] = []
+            self.members = SimpleNamespace(stream_heard=self.heard.append)
+
+    unused: Any = None
+    stream, slots = MemberStream(unused, unused, unused), [OneSlot(None), OneSlot(PartitionNotFound("over"))]
+    stream._slots = set(slots)  # type: ignore[arg-type]
+    stream.heard()
+    assert [slot.heard for slot in slots] == [[stream], []]
+
+
+async def test_a_stream_that_is_heard_keeps_its_members_and_no_others() -> None:
+    world = ReplicaWorld()
+    groups = await groups_of(world)
+    memberships, mine, other = Memberships(groups, world.env), FakeMember(), FakeMember()
+    for stream in (mine, other):
+        memberships.join(stream, 1, groups_pb2.Join(group="g", topics=["t"], client="c"))
+    world.clock.now_us += 5_000_000
+    memberships.stream_heard(mine)
+    members = groups.known("g").machine.members.values()
+    assert [world.clock.monotonic() - one.heard for one in members] == [0.0, 5.0]
+    memberships.stream_closed(mine)
+    memberships.stream_heard(mine)
+    groups.close(PartitionNotFound("over"))
     await world.tasks.close()
 
 
@@ -146,6 +179,9 @@ class NoFrames:
     def remove(self, number: int, handles: list[int]) -> None:
         return
 
+    def heard(self) -> None:
+        return
+
     def close(self) -> None:
         self.closed = True
 
@@ -167,7 +203,8 @@ async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_part
         members=lambda _: handlers,
         sharing=lambda *_: handlers,
     )
-    session = Session(context, 1, "peer", EVERYTHING, over.append)
+    usage = Quotas(world.env.clock).usage(EVERYTHING.principal)
+    session = Session(context, StreamClient(1, "peer", EVERYTHING, usage), over.append)
     for request, handle in ((1, 1), (2, 7)):
         parts = records.encode([b"x"], timestamps=1)
         session.receive(produce_frame(request, handle, int(Acks.LEADER), parts, sum(map(len, parts))))
@@ -178,6 +215,12 @@ async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_part
     assert acknowledged is not None and acknowledged[:2] == (1, 0)
     assert session.poll() is None
     assert meter.errors == {"PARTITION_NOT_FOUND": 1}
+    usage.set_quota(Quota("*", bytes_in=1_000))
+    parts = records.encode([bytes(4_000)], timestamps=1)
+    session.receive(produce_frame(3, 1, int(Acks.LEADER), parts, sum(map(len, parts))))
+    await settle()
+    throttled = pb.ServerFrame.FromString(session.poll() or b"").acks
+    assert list(throttled.requests) == [3] and 3_500 <= throttled.throttled_ms <= 3_700
     session.close()
     assert handlers.closed and over == [session]
     await world.tasks.close()

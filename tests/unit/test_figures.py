@@ -59,6 +59,10 @@ def statistics(**changed: Any) -> dict[str, Any]:
         "followers": [{}],
         "links": [{"following": 1, "wanted": 2}],
         "coordinates": [],
+        "quotas": {
+            "throttled": [{"principal": "client:billing", "seconds": 2.5, "streams": 1}],
+            "others_throttled_s": 0.5,
+        },
         "memory": {"in_flight": InFlight(1 << 20).statistics(), "bytes_max": 1 << 22, "used": 1 << 21, "ended": 3},
     } | changed
 
@@ -140,5 +144,7 @@ def test_security_is_watched() -> None:
     assert found["comet_broker_insecure", ()] == 1
     assert found["comet_broker_certificate_expiration_timestamp_seconds", ("clients",)] == 5
     assert found["comet_broker_certificate_expiration_timestamp_seconds", ("brokers",)] == 7
+    assert found["comet_broker_throttled_seconds_total", ("client:billing",)] == 2.5
+    assert found["comet_broker_throttled_seconds_total", ("_others",)] == 0.5
     plain = shown(statistics(insecure=False, certificates={}))
     assert plain["comet_broker_insecure", ()] == 0

@@ -113,6 +113,21 @@ async def test_control_frames_go_first_and_sources_in_turn() -> None:
     assert [queue.next_frame(False) for _ in range(4)] == [b"control", b"one", b"two", None]
 
 
+async def test_sources_wait_while_they_are_held_and_control_frames_do_not() -> None:
+    queue, source = SendQueue("broker:9092"), Source(b"one")
+    queue.ready(source)
+    queue.hold(60.0)
+    queue.hold(0.01)
+    queue.put(b"control")
+    assert [queue.next_frame(False) for _ in range(2)] == [b"control", None]
+    await queue.changed()
+    assert queue.next_frame(False) == b"one"
+    queue.hold(60.0)
+    queue.ready(source)
+    assert queue.next_frame(True) is None and source.left == [queue], "it may leave the broker all the same"
+    queue.clear()
+
+
 async def test_sources_leave_a_broker_that_shuts_down() -> None:
     queue, source = SendQueue("broker:9092"), Source(b"one")
     queue.ready(source)

@@ -15,6 +15,7 @@ from google.rpc.status_pb2 import Status
 from comet.errors import LimitExceeded
 from comet.v1 import records_pb2 as pb
 from comet_broker import limits
+from comet_broker.access.quotas import Quotas
 from comet_broker.memory.in_flight import InFlight
 from comet_broker.rpc import unary_calls
 from comet_broker.rpc.audience import Audience
@@ -22,8 +23,10 @@ from comet_broker.rpc.methods import Method
 from comet_broker.rpc.service import keep_record
 from comet_broker.rpc.unary_calls import UnaryCalls
 from tests.unit.replica_world import settle
+from tests.unit.storage_world import HandClock
 
 NOTHING: Any = None
+NO_QUOTAS = Quotas(HandClock())
 LARGE = 3 * limits.ANSWER_RESERVED_BYTES_MIN
 
 
@@ -57,7 +60,7 @@ def method(answer: Any) -> Method:
 
 async def test_a_call_holds_its_share_until_it_is_done() -> None:
     quota = InFlight(1 << 20)
-    calls, seen = UnaryCalls(quota, Audience()), []
+    calls, seen = UnaryCalls(quota, NO_QUOTAS, Audience()), []
     request = pb.FetchRequest(topic="x" * 1000)
 
     async def answer(found: pb.FetchRequest) -> pb.FetchResponse:
@@ -78,14 +81,14 @@ async def test_a_call_is_refused_before_its_message_is_read() -> None:
     quota.hold(1000)
     context: Any = Call(pb.FetchRequest())
     with pytest.raises(Aborted):
-        await UnaryCalls(quota, Audience()).answer(method(None), NOTHING, context)
+        await UnaryCalls(quota, NO_QUOTAS, Audience()).answer(method(None), NOTHING, context)
     assert context.reads == 0
     assert context.status is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert len(Status.FromString(context.details).details) == 2, "its code, and the time of a retry"
 
 
 async def test_one_answer_is_encoded_once_for_many_calls() -> None:
-    calls, message = UnaryCalls(InFlight(1 << 30), Audience()), pb.FetchResponse(batches=bytes(LARGE))
+    calls, message = UnaryCalls(InFlight(1 << 30), NO_QUOTAS, Audience()), pb.FetchResponse(batches=bytes(LARGE))
 
     async def answer(_: pb.FetchRequest) -> pb.FetchResponse:
         return message
@@ -106,12 +109,12 @@ async def test_a_message_that_does_not_come_whole_ends_the_call(monkeypatch: pyt
     quota, context = InFlight(1 << 20), Call()
     unfinished: Any = context
     with pytest.raises(Aborted):
-        await UnaryCalls(quota, Audience()).answer(method(None), NOTHING, unfinished)
+        await UnaryCalls(quota, NO_QUOTAS, Audience()).answer(method(None), NOTHING, unfinished)
     assert context.status is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_the_guard_ends_unfinished_calls_only() -> None:
-    calls, context = UnaryCalls(InFlight(1 << 20), Audience()), Call()
+    calls, context = UnaryCalls(InFlight(1 << 20), NO_QUOTAS, Audience()), Call()
     unfinished: Any = context
     answered: Any = Call(pb.FetchRequest())
     may_answer = asyncio.Event()
@@ -135,7 +138,7 @@ async def test_a_call_without_a_message_is_malformed() -> None:
     context: Any = Call()
     context.message.set_result(grpc.aio.EOF)
     with pytest.raises(Aborted):
-        await UnaryCalls(InFlight(1 << 20), Audience()).answer(method(None), NOTHING, context)
+        await UnaryCalls(InFlight(1 << 20), NO_QUOTAS, Audience()).answer(method(None), NOTHING, context)
     assert context.status is grpc.StatusCode.INVALID_ARGUMENT
 
 

@@ -24,7 +24,7 @@ GROUP_FRAMES: Final = ("join", "heartbeat", "leave", "release", "commit")  # han
 
 
 class MemberStream:
-    """Implements streams.context.FrameHandler, and group.MemberConnection."""
+    """Implements streams.context.MemberHandler, and group.MemberConnection."""
 
     def __init__(self, replies: Replies, coordinator: Coordinator, failures: Failures) -> None:
         self._replies = replies
@@ -66,6 +66,11 @@ class MemberStream:
             case _:
                 return False
         return True
+
+    def heard(self) -> None:
+        for slot in self._slots:
+            if slot.closed is None:
+                slot.members.stream_heard(self)
 
     def close(self) -> None:
         """Ends the stream; its members have their session timeouts to come back."""

@@ -57,6 +57,13 @@ class Memberships:
             stream.fail(0, error)
             stream.send(evicted(heartbeat.group, heartbeat.member, error))
 
+    def stream_heard(self, stream: MemberConnection) -> None:
+        """Counts as a heartbeat of each member of a stream that is not read for a while."""
+        for name, member in self._streams.get(stream, ()):
+            group = self._groups.get(name)
+            if group is not None and group.streams.get(member) is stream and member in group.machine.members:
+                group.machine.heard_from(member, self._clock.monotonic())
+
     def leave(self, stream: MemberConnection, request: int, leave: pb.Leave) -> None:
         """Removes a member; leaving twice is no error."""
         group = self._groups.find(leave.group)

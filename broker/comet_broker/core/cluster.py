@@ -47,6 +47,7 @@ DRAINS: Final = "cluster/drains/"
 COORDINATORS: Final = "cluster/coordinators/"
 RULES: Final = "cluster/rules"
 ACCESS_KEYS: Final = "cluster/access_keys"
+QUOTAS: Final = "cluster/quotas"
 
 NO_BROKER: Final = 0  # no broker has this id
 
@@ -243,6 +244,7 @@ class ClusterState:
     lineage: Versioned[Lineage] | None = None
     rules: Versioned[bytes] | None = None  # see core.rules
     access_keys: Versioned[bytes] | None = None  # see core.access_keys
+    quotas: Versioned[bytes] | None = None  # see core.quotas
     controller: ControllerRecord | None = None
     brokers: dict[int, Versioned[BrokerRecord]] = field(default_factory=dict)
     topics: dict[str, Versioned[TopicSpec]] = field(default_factory=dict)
@@ -277,6 +279,8 @@ class ClusterState:
             self.rules = None if item is None else _versioned(item, bytes)
         elif key == ACCESS_KEYS:
             self.access_keys = None if item is None else _versioned(item, bytes)
+        elif key == QUOTAS:
+            self.quotas = None if item is None else _versioned(item, bytes)
         elif key == ID and item is not None:
             self.cluster_id = item.value.decode()
 

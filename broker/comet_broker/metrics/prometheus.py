@@ -136,6 +136,7 @@ def _broker(now: Statistics) -> Iterator[Metric]:
     )
     yield _gauge("comet_broker_tail_bytes", "Recent batches kept in memory.", [({}, now["tail_bytes"])])
     yield from _memory(now["memory"])
+    yield _throttled(now["quotas"])
     yield _histogram(
         "comet_broker_ack_seconds",
         "Time from the append of a batch to its acknowledgement, with replication.",
@@ -146,6 +147,13 @@ def _broker(now: Statistics) -> Iterator[Metric]:
         "Time from the append of a batch until it is sent to a client that keeps up (sampled under load).",
         now["deliveries"],
     )
+
+
+def _throttled(quotas: Statistics) -> Metric:
+    samples = [({"principal": one["principal"]}, one["seconds"]) for one in quotas["throttled"]]
+    if quotas["others_throttled_s"]:
+        samples.append(({"principal": OTHERS}, quotas["others_throttled_s"]))
+    return _counter("comet_broker_throttled_seconds", "Time that streams and calls over a quota have waited.", samples)
 
 
 def _memory(memory: Statistics) -> Iterator[Metric]:

@@ -75,6 +75,7 @@ class ReplicaSession:
         self.number = number
         self.peer = peer
         self.closed = False
+        self.pause = None  # followers have no quota
         self.writer = StreamWriter(self.poll, over=self._is_over, close=self.close)
         self.rouse = self.writer.rouse
         self.answers = AnswerQueue(self.rouse, context.env.in_flight)

@@ -16,8 +16,10 @@ from comet.v1 import groups_pb2 as groups
 from comet.v1 import records_pb2 as records_pb
 from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.access.needs import CALLS, CallNeeds, nothing
+from comet_broker.access.quotas import Carries, Quotas
 from comet_broker.admin.access_keys import AdminAccessKeys
 from comet_broker.admin.metrics import AdminMetrics
+from comet_broker.admin.quotas import AdminQuotas
 from comet_broker.admin.recovery import AdminRecovery
 from comet_broker.admin.rules import AdminRules
 from comet_broker.admin.service import AdminService
@@ -45,6 +47,7 @@ class Method:
     name: str
     request: type[Message]
     answer: Callable[[Any], Awaitable[Message]]
+    carries: Carries = "nothing"  # the direction of its records
     check: Callable[[], None] | None = None  # raises while the call is not served
     needs: CallNeeds = nothing  # that a client has to be allowed
     claims: str = ""  # the field in which a broker says its id
@@ -79,6 +82,10 @@ class Endpoint(Protocol):
         """The quota of bytes of all its calls."""
 
     @property
+    def quotas(self) -> Quotas:
+        """What each client may use."""
+
+    @property
     def calls(self) -> list[Sheddable]:
         """The calls that it ends when memory is short; a transport adds its own."""
 
@@ -106,6 +113,7 @@ class Services:
     recovery: AdminRecovery
     rules: AdminRules
     access_keys: AdminAccessKeys
+    quotas: AdminQuotas
 
 
 def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]:
@@ -120,9 +128,9 @@ def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]
         Method(COORDINATION, "PartitionEnds", coordination_pb.PartitionEndsRequest, coordination.partition_ends),
         Method(COORDINATION, "FoundGroup", coordination_pb.FoundGroupRequest, coordination.found_group),
         Method(COORDINATION, "Warn", coordination_pb.WarnRequest, services.recovery.warned, claims="broker"),
-        Method(COMET, "Publish", records_pb.PublishRequest, unary_records.publish, from_brokers="content_digest"),
-        Method(COMET, "Fetch", records_pb.FetchRequest, unary_records.fetch),
-        Method(COMET, "Acquire", groups.AcquireRequest, acquire_calls.acquire),
+        Method(COMET, "Publish", records_pb.PublishRequest, unary_records.publish, "in", from_brokers="content_digest"),
+        Method(COMET, "Fetch", records_pb.FetchRequest, unary_records.fetch, "out"),
+        Method(COMET, "Acquire", groups.AcquireRequest, acquire_calls.acquire, "out"),
         Method(COMET, "Acknowledge", groups.AcknowledgeRequest, acquire_calls.acknowledge),
         *(Method(ADMIN, act.name, act.request, _handler(services, act)) for act in ACTS.values()),
     ]
@@ -139,6 +147,7 @@ def _handler(services: Services, act: Act) -> Callable[[Any], Awaitable[Message]
         services.recovery,
         services.rules,
         services.access_keys,
+        services.quotas,
     )
     (found,) = (getattr(part, act.handler) for part in parts if hasattr(part, act.handler))
     handler: Callable[[Any], Awaitable[Message]] = found

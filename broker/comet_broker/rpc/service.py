@@ -36,7 +36,7 @@ def keep_record(record: logging.LogRecord) -> bool:
 def handlers(broker: Endpoint, audience: Audience) -> list[grpc.GenericRpcHandler]:
     """The handlers of this broker for a gRPC server."""
     logging.getLogger("grpc._cython.cygrpc").addFilter(keep_record)
-    calls = UnaryCalls(broker.in_flight, audience)
+    calls = UnaryCalls(broker.in_flight, broker.quotas, audience)
     broker.calls.append(calls)
     services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = defaultdict(dict)
     for method in broker.methods:
@@ -131,3 +131,5 @@ async def _read(session: ServedStream, context: Context, outbox: Outbox, broker:
             broker.look_at_memory()
         if session.answers.full:
             await session.answers.relieved()
+        if session.pause is not None:
+            await session.pause()

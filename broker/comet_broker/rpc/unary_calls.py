@@ -1,6 +1,6 @@
 """The unary calls of a gRPC server: each within the quota of bytes in flight.
 
-    call ─► room? ─► its message is read ─► parsed ─► the method ─► encoded ─► its turn, if it is large ─► written
+    call ─► room? quota? ─► its message is read ─► parsed ─► the method ─► encoded ─► its turn, if large ─► written
 
 They are registered as calls with a stream of requests, which is the same on the wire: gRPC's core takes the bytes of a
 message only once it is asked for, so a call that is refused costs no more than its window.
@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 from comet.errors import CometError, MalformedFrame, Timeout
 from comet_broker import limits
 from comet_broker.access.client_access import set_caller
+from comet_broker.access.quotas import Quotas
 from comet_broker.memory.in_flight import InFlight
 from comet_broker.rpc.audience import Audience, Context
 from comet_broker.rpc.methods import Method
@@ -45,8 +46,9 @@ class UnaryCall:
 class UnaryCalls:
     """Implements memory.guard.Sheddable."""
 
-    def __init__(self, in_flight: InFlight, audience: Audience) -> None:
+    def __init__(self, in_flight: InFlight, quotas: Quotas, audience: Audience) -> None:
         self._in_flight = in_flight
+        self._quotas = quotas
         self._audience = audience
         self._reading: set[UnaryCall] = set()
         self._checking: asyncio.TimerHandle | None = None
@@ -59,6 +61,9 @@ class UnaryCalls:
             caller, access = audience.identify(context), audience.access(context)
             set_caller(access)
             in_flight.check()
+            usage = self._quotas.limited(access.principal) if audience.clients else None
+            if usage is not None:
+                await usage.admit(method.carries)
             task = asyncio.current_task()
             assert task is not None
             call = UnaryCall(task, asyncio.get_running_loop().time())
@@ -67,6 +72,8 @@ class UnaryCalls:
             data = await self._read(call, context)
             size = len(data)
             in_flight.hold(size)
+            if usage is not None:
+                usage.call_received(size)
             try:
                 # Parsed here: for bytes that do not parse, gRPC would answer UNKNOWN and log a traceback each time.
                 request = _parse(method, data)
@@ -80,6 +87,8 @@ class UnaryCalls:
             finally:
                 in_flight.release(size)
             answer = self._encode(message)
+            if usage is not None:
+                usage.sent(len(answer))
             if len(answer) > limits.ANSWER_RESERVED_BYTES_MIN:
                 await in_flight.reserve(len(answer))
                 call.reserved = len(answer)

@@ -6,12 +6,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from comet_broker.access.client_access import ClientAccess
+from comet_broker.access.quotas import ClientUsage
 from comet_broker.env import Env
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.topics import TopicTable
 from comet_broker.streams.answers import Replies
 from comet_broker.streams.subscriptions import Feed
+
+
+@dataclass(slots=True)
+class StreamClient:
+    """The client at the other end of a stream."""
+
+    number: int  # of the stream
+    peer: str  # its address
+    access: ClientAccess
+    usage: ClientUsage
+    name: str = ""  # as its Hello has it
 
 
 class FrameHandler(Protocol):
@@ -22,6 +35,13 @@ class FrameHandler(Protocol):
 
     def close(self) -> None:
         """Ends with the session."""
+
+
+class MemberHandler(FrameHandler, Protocol):
+    """The handler of groups and transactions."""
+
+    def heard(self) -> None:
+        """Counts as a heartbeat of each member of this stream."""
 
 
 class ShareHandler(FrameHandler, Protocol):
@@ -42,5 +62,5 @@ class SessionContext:
     check_draining: Callable[[], None]  # raises Draining once the broker takes nothing new
     cluster_id: Callable[[], str]
     batch_bytes_max: int
-    members: Callable[[Replies], FrameHandler]  # the handler of groups and transactions
+    members: Callable[[Replies], MemberHandler]
     sharing: Callable[[Replies, Feed], ShareHandler]

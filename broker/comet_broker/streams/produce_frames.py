@@ -8,11 +8,12 @@ On the hot path: nothing is built for a batch but its acknowledgement.
 
 from __future__ import annotations
 
+from math import ceil
+
 from comet.errors import CometError, InvalidArgument
 from comet.types import Acks
 from comet.v1 import records_pb2 as pb
 from comet.wire.frames import ack_frame
-from comet_broker.access.client_access import ClientAccess
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.partition import Partition
@@ -20,6 +21,7 @@ from comet_broker.partitions.topics import TopicTable
 from comet_broker.partitions.transaction_batches import NotInTransaction
 from comet_broker.ports import Clock
 from comet_broker.streams.answers import AnswerQueue, Replies
+from comet_broker.streams.context import StreamClient
 from comet_broker.streams.partition_frames import partition_of
 
 
@@ -33,7 +35,7 @@ class ProduceFrames:
         meter: RequestMeter,
         answers: AnswerQueue,
         replies: Replies,
-        access: ClientAccess,
+        client: StreamClient,
     ) -> None:
         self.acknowledged: list[int] = []  # requests whose acknowledgements are not sent yet
         self._offsets: list[int] = []  # of their batches
@@ -44,8 +46,9 @@ class ProduceFrames:
         self._answers = answers
         self._replies = replies
         self._rouse = replies.rouse
-        self._access = access
-        self._enforced = access.enforced
+        self._access = client.access
+        self._usage = client.usage
+        self._enforced = client.access.enforced
         self._writable: set[int] = set()  # handles of partitions that this stream may write
 
     def take(self, request: int, produce: pb.Produce) -> None:
@@ -118,10 +121,12 @@ class ProduceFrames:
 
     def take_acks(self) -> bytes:
         """All acknowledgements that have gathered, in one frame."""
-        if len(self.acknowledged) == 1:
+        throttled_ms = ceil(self._usage.read_later_s() * 1000) if self._usage.limited else 0
+        if len(self.acknowledged) == 1 and not throttled_ms:
             self._answers.settle(1)
             return ack_frame(self.acknowledged.pop(), self._offsets.pop(), self._times.pop())
         acks = pb.ProduceAcks(requests=self.acknowledged, base_offsets=self._offsets, append_times_us=self._times)
+        acks.throttled_ms = throttled_ms
         self._answers.settle(len(self.acknowledged))
         self.acknowledged.clear()
         self._offsets.clear()

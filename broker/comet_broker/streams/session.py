@@ -13,16 +13,15 @@ The handler of a frame is found by the frame's kind:
     share groups                    sharing.stream
 
 A session is bounded: answers by SESSION_ANSWERS_MAX (the transport stops reading while `answers` is full), deliveries
-by the client's credit and one frame at a time, the rest by the limits on subscriptions. A malformed frame gets a typed
-error for that request and affects no other.
+by the client's credit and one frame at a time, the rest by the limits on subscriptions. A client over its quota is read
+and sent to later. A malformed frame gets a typed error for that request and affects no other.
 
 Owned by the transport's handler, lives as long as its call, runs on the loop's thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -33,10 +32,10 @@ from comet.v1 import records_pb2 as pb
 from comet.wire.frames import parse_produce
 from comet.wire.version import VERSION
 from comet_broker import limits
-from comet_broker.access.client_access import ClientAccess
 from comet_broker.access.needs import FRAMES
 from comet_broker.streams.answers import AnswerQueue, Replies
-from comet_broker.streams.context import SessionContext
+from comet_broker.streams.context import SessionContext, StreamClient
+from comet_broker.streams.pacing import Pacing
 from comet_broker.streams.partition_frames import PartitionFrames
 from comet_broker.streams.produce_frames import ProduceFrames
 from comet_broker.streams.stream_writer import StreamWriter
@@ -44,30 +43,20 @@ from comet_broker.streams.subscription_frames import SubscriptionFrames, report_
 from comet_broker.streams.subscriptions import Feed
 
 
-@dataclass(slots=True)
-class StreamClient:
-    peer: str  # its address
-    access: ClientAccess
-    name: str = ""  # as its Hello has it
-
-
 class Session:
     """`ended` is called with the session when it is over."""
 
-    def __init__(
-        self, context: SessionContext, number: int, peer: str, access: ClientAccess, ended: Callable[[Session], None]
-    ) -> None:
-        self.number = number
+    def __init__(self, context: SessionContext, client: StreamClient, ended: Callable[[Session], None]) -> None:
         self.writer = StreamWriter(self.poll, over=self._is_over, close=self.close)
         self.answers = AnswerQueue(self.writer.rouse, context.env.in_flight)
         self.sent_bytes = 0  # of deliveries
         self.received_bytes = 0
-        self.client = StreamClient(peer, access)
+        self.client = client
         self._context = context
         self._ended = ended
         self._input_over = False
         self._replies = Replies(
-            f"stream {number}",
+            f"stream {client.number}",
             self.answers,
             rouse=self.writer.rouse,
             tasks=context.env.tasks,
@@ -78,8 +67,9 @@ class Session:
         )
         self._sharing = context.sharing(self._replies, self._feed)
         self._members = context.members(self._replies)
+        self._pacing = Pacing(client.usage, self.answers, self._replies, self._members.heard)
         self._produce = ProduceFrames(
-            context.topics, context.env.clock, context.meter, self.answers, self._replies, access
+            context.topics, context.env.clock, context.meter, self.answers, self._replies, client
         )
         self._handlers = self._handlers_by_kind()
 
@@ -106,10 +96,15 @@ class Session:
         """Takes one frame of the client."""
         self.received_bytes += len(frame)
         produce = parse_produce(frame)
+        self._pacing.received(len(frame), batch=produce is not None)
         if produce is not None:
             self._produce.produce(*produce)
         else:
             self._receive_any(frame)
+
+    @property
+    def pause(self) -> Callable[[], Awaitable[None]] | None:
+        return self._pacing.pause
 
     @property
     def closed(self) -> bool:
@@ -133,9 +128,14 @@ class Session:
             return self.answers.take()
         if self._produce.acknowledged:
             return self._produce.take_acks()
+        limited = self._pacing.usage.limited
+        if limited and self._pacing.sends_later():
+            return None
         frame = self._feed.next_delivery() or self._sharing.next_frame()
         if frame is not None:
             self.sent_bytes += len(frame)
+            if limited:
+                self._pacing.usage.sent(len(frame))
             return frame
         # The attempt to build a delivery may have ended a subscription, and queued the reason.
         return self.answers.take() if self.answers.frames else None
@@ -145,11 +145,12 @@ class Session:
         if self.closed:
             return
         self._replies.closed = True
+        self._pacing.close()
         for part in (self._members, self._sharing, self._feed):
             try:
                 part.close()
             except Exception as error:  # noqa: BLE001 - the rest of the stream is still to be removed
-                self._context.env.tasks.report(f"the end of stream {self.number}", error)
+                self._context.env.tasks.report(f"the end of stream {self.client.number}", error)
         self._produce.close()
         self.writer.rouse()
         self.answers.close()
@@ -205,7 +206,7 @@ class Session:
 
     def statistics(self) -> dict[str, Any]:
         return {
-            "stream": self.number,
+            "stream": self.client.number,
             "peer": self.client.peer,
             "client": self.client.name,
             "subscriptions": len(self._feed.push.subscriptions),

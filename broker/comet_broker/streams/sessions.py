@@ -10,7 +10,9 @@ from comet.errors import CometError, LimitExceeded, Unavailable
 from comet_broker import limits
 from comet_broker.access.client_access import ClientAccess
 from comet_broker.access.control import Restricted
+from comet_broker.access.quotas import Quotas
 from comet_broker.failures import Failures, Kind
+from comet_broker.streams.context import StreamClient
 from comet_broker.streams.session import Session
 
 LISTED_MAX: Final = 1_000  # sessions that have statistics of their own
@@ -19,13 +21,17 @@ LISTED_MAX: Final = 1_000  # sessions that have statistics of their own
 class Sessions:
     """Owned by the broker; on its loop.
 
-    make   creates the session of a number, a peer and its access, which calls back at its end
+    make   creates the session of a client, which calls back at its end
     """
 
     def __init__(
-        self, make: Callable[[int, str, ClientAccess, Callable[[Session], None]], Session], failures: Failures
+        self,
+        make: Callable[[StreamClient, Callable[[Session], None]], Session],
+        quotas: Quotas,
+        failures: Failures,
     ) -> None:
         self._make = make
+        self._quotas = quotas
         self._failures = failures
         self._open: dict[int, Session] = {}
         self._next_number = 1
@@ -37,8 +43,10 @@ class Sessions:
     def open(self, peer: str, access: ClientAccess) -> Session:
         if len(self._open) >= limits.SESSIONS_MAX:
             raise LimitExceeded(f"limit of {limits.SESSIONS_MAX} streams reached on this broker", retry_after_ms=1000)
-        session = self._make(self._next_number, peer, access, self._closed)
-        self._open[session.number] = session
+        usage = self._quotas.usage(access.principal)
+        usage.open_stream()
+        session = self._make(StreamClient(self._next_number, peer, access, usage), self._closed)
+        self._open[session.client.number] = session
         self._next_number += 1
         return session
 
@@ -78,7 +86,8 @@ class Sessions:
         return _end(found[: -(-len(found) // 4)], error)
 
     def _closed(self, session: Session) -> None:
-        if self._open.pop(session.number, None) is not None:
+        if self._open.pop(session.client.number, None) is not None:
+            session.client.usage.close_stream()
             self._bytes_of_gone["received"] += session.received_bytes
             self._bytes_of_gone["sent"] += session.sent_bytes
 
@@ -89,7 +98,7 @@ class Sessions:
 
     def close(self) -> None:
         for session in list(self._open.values()):
-            with self._failures.guard(Kind.TASK, f"stream {session.number}", "close"):
+            with self._failures.guard(Kind.TASK, f"stream {session.client.number}", "close"):
                 session.close()
 
     @property

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from comet.errors import CometError
@@ -66,6 +66,10 @@ class ServedStream(Protocol):
 
     @property
     def closed(self) -> bool: ...
+    @property
+    def pause(self) -> Callable[[], Awaitable[None]] | None:
+        """To be awaited before more is read; None: nothing is."""
+
     @property
     def answers(self) -> AnswerQueue:
         """While it is full, reading should pause."""

@@ -373,6 +373,25 @@ _ROWS: Final = (
         method="revoke_access_key", command="key revoke",
         routes=(Operation("revokeAccessKey", "DELETE", "/v1/access-keys/{id}"),),
     ),
+    # ---- quotas
+    Act(
+        "SetQuota", "admin", "alter cluster", "Set the quota of a principal",
+        "In place of its earlier one. Clients that send or read faster are slowed down, within a second.",
+        method="set_quota", command="quota set", errors=("LIMIT_EXCEEDED",),
+        routes=(Operation("setQuota", "PUT", "/v1/quotas/{principal}"),),
+    ),
+    Act(
+        "ListQuotas", "viewer", "describe cluster", "List quotas",
+        "Shows what each principal may use of each broker.",
+        method="list_quotas", command="quota list",
+        routes=(Operation("listQuotas", "GET", "/v1/quotas"),),
+    ),
+    Act(
+        "RemoveQuota", "admin", "alter cluster", "Remove the quota of a principal",
+        "Then the one of `*` holds for it, if there is one.",
+        method="remove_quota", command="quota remove",
+        routes=(Operation("removeQuota", "DELETE", "/v1/quotas/{principal}"),),
+    ),
 )  # fmt: skip
 
 ACTS: Final[Mapping[str, Act]] = {row.name: row for row in _ROWS}

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from comet import limits
 from comet.admin import access_keys as keys
-from comet.admin import requests, results, rules
+from comet.admin import quotas, requests, results, rules
 from comet.admin.find_offsets import find_offsets
 from comet.admin.history import History, history_from_pb
 from comet.admin.parameters import (
@@ -733,6 +733,55 @@ class Admin:
         request = admin.RevokeAccessKeyRequest(id=key_id)
         answer = await self._request("RevokeAccessKey", request, admin.RevokeAccessKeyResponse)
         return keys.revocation_from_pb(key_id, answer)
+
+    async def set_quota(
+        self,
+        principal: quotas.Principal,
+        *,
+        bytes_in: quotas.BytesIn = 0,
+        bytes_out: quotas.BytesOut = 0,
+        requests: quotas.Requests = 0,
+        streams: quotas.Streams = 0,
+    ) -> quotas.Quota:
+        """Sets what a principal may use of each broker, in place of its earlier quota. Open streams see it within a
+        second: a client that sends or reads faster is slowed down, and nothing that it has sent is refused.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.set_quota("client:billing", bytes_in=1 << 20))
+        >>> run(example)
+        client:billing: 1.0 MiB/s in
+        """
+        quota = admin.Quota(
+            principal=principal, bytes_in=bytes_in, bytes_out=bytes_out, requests=requests, streams=streams
+        )
+        answer = await self._request("SetQuota", admin.SetQuotaRequest(quota=quota), admin.Quota)
+        return quotas.quota_from_pb(answer)
+
+    async def list_quotas(self, *, principal: quotas.OfPrincipal = "") -> quotas.QuotaList:
+        """The quotas, or the one of a principal.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.list_quotas())
+        >>> run(example)
+        0 quotas
+        """
+        request = admin.ListQuotasRequest(principal=principal)
+        return quotas.list_from_pb(await self._request("ListQuotas", request, admin.ListQuotasResponse))
+
+    async def remove_quota(self, principal: quotas.Principal) -> quotas.QuotaRemoval:
+        """Removes the quota of a principal, for which the one of `*` then holds.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.remove_quota("client:billing"))
+        >>> run(example)
+        nothing to do: client:billing has no quota of its own
+        """
+        request = admin.RemoveQuotaRequest(principal=principal)
+        answer = await self._request("RemoveQuota", request, admin.RemoveQuotaResponse)
+        return quotas.QuotaRemoval(principal, answer.removed)
 
     # ---- life
 

@@ -42,6 +42,7 @@ class Input:
     example: object = None
     flag: str = ""  # its spellings on the command line, which make it a flag: "--partition -p"
     metavar: str = ""  # of the flag or argument
+    unit: str = ""  # of a number that the command line takes in it: "bytes", as 64KiB
     none: int | None = None  # the number for None on the command line, where the parameter then is required
 
 

@@ -1,6 +1,6 @@
 """The command line, `comet`.
 
-    comet up | broker | gateway | topic ... | produce | consume | group ... | cluster | acl ... | key ...
+    comet up | broker | gateway | topic ... | produce | consume | group ... | cluster | acl ... | key ... | quota ...
     comet security ... | doctor | demo | bench
 
 `comet.cli` may start the broker, the gateway and the demo; nothing else in `comet` imports them. The command

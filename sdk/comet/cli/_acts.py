@@ -37,7 +37,7 @@ from comet.cli._options import (
 )
 from comet.cli._output import note, print_json, print_table
 from comet.errors import InvalidArgument
-from comet.units import format_bytes, parse_number
+from comet.units import format_bytes, parse_number, parse_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -160,6 +160,8 @@ def _declared(one: Parameter, in_path: str) -> Declared:
     about: dict[str, Any] = {"help": given.about, "metavar": given.metavar or None}
     if kind is int:
         about |= {"min": given.low, "max": given.high}
+    if given.unit:
+        about = {"help": given.about, "parser": _Number(one), "metavar": "SIZE"}
     if one.positional and one.required and not given.flag:
         about["metavar"] = given.metavar or (in_path or one.name).upper()
         about["autocompletion"] = next((names for known, names in _COMPLETIONS if known is given), None)
@@ -169,6 +171,21 @@ def _declared(one: Parameter, in_path: str) -> Declared:
     if one.required or given.none is not None:
         return _keyword(one.name, Annotated[kind, option], Declared.empty)
     return _keyword(one.name, Annotated[kind | None if one.optional else kind, option], one.default)
+
+
+class _Number:
+    """Parses a number that is given in a unit. Typer shows its name in errors."""
+
+    def __init__(self, one: Parameter) -> None:
+        self._one = one
+        self.__name__ = one.input.unit
+
+    def __call__(self, text: str) -> int:
+        one, given = self._one, self._one.input
+        number = parse_value(one.name, given.unit, text)
+        if not (given.low or 0) <= number <= (given.high or number):
+            raise InvalidArgument(f"{one.name} is from {given.low} to {given.high}, not {number}")
+        return number
 
 
 def _keyword(name: str, annotation: Any, default: object) -> Declared:

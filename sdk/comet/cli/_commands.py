@@ -19,6 +19,7 @@ from comet.cli import (
     group,
     key,
     produce,
+    quota,
     security,
     topic,
     up,
@@ -60,6 +61,7 @@ app.add_typer(group.app, name="group")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(acl.app, name="acl")
 app.add_typer(key.app, name="key")
+app.add_typer(quota.app, name="quota")
 app.add_typer(security.app, name="security")
 app.command("doctor")(doctor.doctor)
 app.command("bench")(bench.bench)

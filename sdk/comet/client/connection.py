@@ -243,6 +243,8 @@ class Connection:
             case "acks":
                 acks = frame.acks
                 self.requests.acknowledge(zip(acks.requests, acks.base_offsets, acks.append_times_us, strict=True))
+                if acks.throttled_ms:
+                    self.queue.hold(acks.throttled_ms / 1000)
             case "error":
                 self._failed(frame.request, frame.error)
             case "go_away":

@@ -2,17 +2,20 @@
 
 Produce frames are pulled, not queued: a source is asked for its next batch when the stream can take one. So a waiting
 batch still takes records, nothing piles up in front of a slow broker, and a batch that becomes ready while the stream
-is idle is written in the next turn of the loop.
+is idle is written in the next turn of the loop. While the client is over its quota, sources wait.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import Protocol
 
 from comet import limits
 from comet.errors import LimitExceeded
+
+log = logging.getLogger("comet")
 
 
 class FrameSource(Protocol):
@@ -33,6 +36,8 @@ class SendQueue:
         self._control: deque[bytes] = deque()
         self._ready: deque[FrameSource] = deque()
         self._wake: asyncio.Future[None] | None = None
+        self._held: asyncio.TimerHandle | None = None  # until sources are asked again
+        self._was_held = False
 
     def put(self, frame: bytes) -> None:
         """Queues a control frame."""
@@ -52,6 +57,20 @@ class SendQueue:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
+    def hold(self, hold_s: float) -> None:
+        """Asks no source for so long, because the client is over its quota. The broker would read nothing after another
+        batch, so that pings would look unanswered."""
+        if not self._was_held:
+            log.info("comet: over the quota at %s: this client sends more slowly", self._address)
+        self._was_held = True
+        if self._held is not None:
+            self._held.cancel()
+        self._held = asyncio.get_running_loop().call_later(hold_s, self._go_on)
+
+    def _go_on(self) -> None:
+        self._held = None
+        self.wake()
+
     def changed(self) -> asyncio.Future[None]:
         """Done at the next change."""
         self._wake = asyncio.get_running_loop().create_future()
@@ -65,7 +84,7 @@ class SendQueue:
             while self._ready:
                 self._ready.popleft().leave(self)
             return None
-        while self._ready:
+        while self._ready and self._held is None:
             frame = self._ready.popleft().next_frame(self)
             if frame is not None:
                 return frame
@@ -74,3 +93,5 @@ class SendQueue:
     def clear(self) -> None:
         self._control.clear()
         self._ready.clear()
+        if self._held is not None:
+            self._held.cancel()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 from comet import limits
 from comet.admin import access_keys as keys
-from comet.admin import rules
+from comet.admin import quotas, rules
 from comet.admin.admin import Admin as AsyncAdmin
 from comet.admin.history import History
 from comet.admin.parameters import (
@@ -602,6 +602,50 @@ class Admin:
         revoked: ... of client:billing
         """
         return call(self._async.revoke_access_key(key_id))
+
+    def set_quota(
+        self,
+        principal: quotas.Principal,
+        *,
+        bytes_in: quotas.BytesIn = 0,
+        bytes_out: quotas.BytesOut = 0,
+        requests: quotas.Requests = 0,
+        streams: quotas.Streams = 0,
+    ) -> quotas.Quota:
+        """Sets what a principal may use of each broker, in place of its earlier quota. Open streams see it within a
+        second: a client that sends or reads faster is slowed down, and nothing that it has sent is refused.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.set_quota("client:billing", bytes_in=1 << 20))
+        >>> run(example)
+        client:billing: 1.0 MiB/s in
+        """
+        return call(
+            self._async.set_quota(principal, bytes_in=bytes_in, bytes_out=bytes_out, requests=requests, streams=streams)
+        )
+
+    def list_quotas(self, *, principal: quotas.OfPrincipal = "") -> quotas.QuotaList:
+        """The quotas, or the one of a principal.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.list_quotas())
+        >>> run(example)
+        0 quotas
+        """
+        return call(self._async.list_quotas(principal=principal))
+
+    def remove_quota(self, principal: quotas.Principal) -> quotas.QuotaRemoval:
+        """Removes the quota of a principal, for which the one of `*` then holds.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.remove_quota("client:billing"))
+        >>> run(example)
+        nothing to do: client:billing has no quota of its own
+        """
+        return call(self._async.remove_quota(principal))
 
     def close(self) -> None:
         """Closes the connections."""

@@ -520,6 +520,54 @@ class RevokeAccessKeyResponse(_message.Message):
     key: AccessKey
     def __init__(self, revoked: _Optional[bool] = ..., key: _Optional[_Union[AccessKey, _Mapping]] = ...) -> None: ...
 
+class Quota(_message.Message):
+    __slots__ = ("principal", "bytes_in", "bytes_out", "requests", "streams", "author", "set_us")
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    SET_US_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    bytes_in: int
+    bytes_out: int
+    requests: int
+    streams: int
+    author: str
+    set_us: int
+    def __init__(self, principal: _Optional[str] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., requests: _Optional[int] = ..., streams: _Optional[int] = ..., author: _Optional[str] = ..., set_us: _Optional[int] = ...) -> None: ...
+
+class SetQuotaRequest(_message.Message):
+    __slots__ = ("quota",)
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    quota: Quota
+    def __init__(self, quota: _Optional[_Union[Quota, _Mapping]] = ...) -> None: ...
+
+class ListQuotasRequest(_message.Message):
+    __slots__ = ("principal",)
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    def __init__(self, principal: _Optional[str] = ...) -> None: ...
+
+class ListQuotasResponse(_message.Message):
+    __slots__ = ("quotas",)
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    quotas: _containers.RepeatedCompositeFieldContainer[Quota]
+    def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ...) -> None: ...
+
+class RemoveQuotaRequest(_message.Message):
+    __slots__ = ("principal",)
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    principal: str
+    def __init__(self, principal: _Optional[str] = ...) -> None: ...
+
+class RemoveQuotaResponse(_message.Message):
+    __slots__ = ("removed",)
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    removed: bool
+    def __init__(self, removed: _Optional[bool] = ...) -> None: ...
+
 class ListGroupsRequest(_message.Message):
     __slots__ = ("local",)
     LOCAL_FIELD_NUMBER: _ClassVar[int]

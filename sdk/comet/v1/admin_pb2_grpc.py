@@ -175,6 +175,21 @@ class AdminStub:
                 request_serializer=comet_dot_v1_dot_admin__pb2.RevokeAccessKeyRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.RevokeAccessKeyResponse.FromString,
                 _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/comet.v1.Admin/SetQuota',
+                request_serializer=comet_dot_v1_dot_admin__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.Quota.FromString,
+                _registered_method=True)
+        self.ListQuotas = channel.unary_unary(
+                '/comet.v1.Admin/ListQuotas',
+                request_serializer=comet_dot_v1_dot_admin__pb2.ListQuotasRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.ListQuotasResponse.FromString,
+                _registered_method=True)
+        self.RemoveQuota = channel.unary_unary(
+                '/comet.v1.Admin/RemoveQuota',
+                request_serializer=comet_dot_v1_dot_admin__pb2.RemoveQuotaRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.RemoveQuotaResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -366,6 +381,25 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuota(self, request, context):
+        """Replaces the quota of a principal. Open streams see it within a second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuotas(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveQuota(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -508,6 +542,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RevokeAccessKey,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.RevokeAccessKeyRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.RevokeAccessKeyResponse.SerializeToString,
+            ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.SetQuotaRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.Quota.SerializeToString,
+            ),
+            'ListQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuotas,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.ListQuotasRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.ListQuotasResponse.SerializeToString,
+            ),
+            'RemoveQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveQuota,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.RemoveQuotaRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.RemoveQuotaResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1266,6 +1315,87 @@ class Admin:
             '/comet.v1.Admin/RevokeAccessKey',
             comet_dot_v1_dot_admin__pb2.RevokeAccessKeyRequest.SerializeToString,
             comet_dot_v1_dot_admin__pb2.RevokeAccessKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/SetQuota',
+            comet_dot_v1_dot_admin__pb2.SetQuotaRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.Quota.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/ListQuotas',
+            comet_dot_v1_dot_admin__pb2.ListQuotasRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.ListQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/RemoveQuota',
+            comet_dot_v1_dot_admin__pb2.RemoveQuotaRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.RemoveQuotaResponse.FromString,
             options,
             channel_credentials,
             insecure,

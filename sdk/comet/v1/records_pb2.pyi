@@ -175,14 +175,16 @@ class Produce(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., acks: _Optional[_Union[_types_pb2.Acks, str]] = ..., batch: _Optional[bytes] = ...) -> None: ...
 
 class ProduceAcks(_message.Message):
-    __slots__ = ("requests", "base_offsets", "append_times_us")
+    __slots__ = ("requests", "base_offsets", "append_times_us", "throttled_ms")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     APPEND_TIMES_US_FIELD_NUMBER: _ClassVar[int]
+    THROTTLED_MS_FIELD_NUMBER: _ClassVar[int]
     requests: _containers.RepeatedScalarFieldContainer[int]
     base_offsets: _containers.RepeatedScalarFieldContainer[int]
     append_times_us: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, requests: _Optional[_Iterable[int]] = ..., base_offsets: _Optional[_Iterable[int]] = ..., append_times_us: _Optional[_Iterable[int]] = ...) -> None: ...
+    throttled_ms: int
+    def __init__(self, requests: _Optional[_Iterable[int]] = ..., base_offsets: _Optional[_Iterable[int]] = ..., append_times_us: _Optional[_Iterable[int]] = ..., throttled_ms: _Optional[int] = ...) -> None: ...
 
 class Subscribe(_message.Message):
     __slots__ = ("subscription", "starts", "credit", "leader_only", "uncommitted")
