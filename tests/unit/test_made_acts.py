@@ -73,6 +73,7 @@ class Calls(list[dict[str, Any]]):
 
 
 CALLS = Calls()
+DEFAULTS = {"depth": Depth.SOFT, "below": None, "retries": 3, "note": "", "room": 0, "force": False, "dry_run": False}
 
 
 async def freeze_partition(
@@ -88,6 +89,7 @@ async def freeze_partition(
     below: Annotated[Int64 | None, Input("The first offset to leave.")] = None,
     retries: Annotated[int, Input("Attempts.", 0, 9)] = 3,
     note: Annotated[str, Input("A word.", pattern="^[a-z]{0,8}$")] = "",
+    room: Annotated[int, Input("Ice.", 0, 4096, unit="bytes", metavar="SIZE")] = 0,
     force: Annotated[bool, Input("Freezes the leader, too.")] = False,
     dry_run: bool = False,
 ) -> Freezing:
@@ -169,6 +171,7 @@ def test_the_help_has_the_texts_of_row_and_parameters() -> None:
         r"--depth .*soft.*hard.* How deep\. \[default: soft\]",
         r"--below .* The first offset to leave\.",
         r"--retries .*Attempts\. \[default: 3; 0<=x<=9\]",
+        r"--room SIZE Ice\. \[default: 0\]",
         r"--force Freezes the leader, too\.",
         r"--wait Return once it is frozen\.",
         r"--dry-run Only show the effect\.",
@@ -183,12 +186,11 @@ def test_the_help_has_the_texts_of_row_and_parameters() -> None:
 
 def test_arguments_and_flags_reach_the_method() -> None:
     run("topic", "freeze", "quotes", "2", "--on", "2, 1", "--yes")
-    defaults = {"depth": Depth.SOFT, "below": None, "retries": 3, "note": "", "force": False, "dry_run": False}
-    assert CALLS.pop() == {"name": "quotes", "partition": 2, "brokers": [2, 1], **defaults}
+    assert CALLS.pop() == {"name": "quotes", "partition": 2, "brokers": [2, 1], **DEFAULTS}
     words = ("-o", "3", "--depth", "hard", "--below", str(BIG), "--retries", "0", "--note", "ice", "--force", "-y")
-    run("topic", "freeze", "quotes", "2", *words)
-    given = {"depth": Depth.HARD, "below": BIG, "retries": 0, "note": "ice", "force": True, "dry_run": False}
-    assert CALLS.pop() == {"name": "quotes", "partition": 2, "brokers": [3], **given}
+    run("topic", "freeze", "quotes", "2", "--room", "2KiB", *words)
+    given = {"depth": Depth.HARD, "below": BIG, "retries": 0, "note": "ice", "room": 2048, "force": True}
+    assert CALLS.pop() == {"name": "quotes", "partition": 2, "brokers": [3], "dry_run": False, **given}
     run("group", "thaw", "engine", "--most", "9", "--gently")
     assert CALLS.pop() == {"name": "engine", "most": 9, "gently": True}
 
@@ -209,6 +211,8 @@ def test_arguments_and_flags_reach_the_method() -> None:
         ("quotes", "2", "--on", "1,2,3,4"),
         ("quotes", "2", "--on", "1", "--depth", "deep"),
         ("quotes", "2", "--on", "1", "--retries", "10"),
+        ("quotes", "2", "--on", "1", "--room", "5KiB"),
+        ("quotes", "2", "--on", "1", "--room", "5x"),
     ],
 )
 def test_wrong_usage_ends_with_2_before_any_call(words: tuple[str, ...]) -> None:
@@ -311,10 +315,9 @@ async def test_path_query_and_body_reach_the_method(http: httpx.AsyncClient, cat
     assert answer.json() == {
         "dry_run": False, "topic": "quotes", "records": str(BIG), "parts": [{"broker": 1, "bytes": "2048"}], "left": 0
     }  # fmt: skip
-    defaults = {"depth": Depth.SOFT, "below": None, "retries": 3, "note": "", "force": False, "dry_run": False}
-    assert CALLS.pop() == {"name": "quotes", "partition": 2, "brokers": [2, 1], **defaults}
+    assert CALLS.pop() == {"name": "quotes", "partition": 2, "brokers": [2, 1], **DEFAULTS}
     assert catalog.changed == ["quotes"]
-    body = {"brokers": [3], "depth": "hard", "below": str(BIG), "retries": 0, "note": "ice", "force": True}
+    body = {"brokers": [3], "depth": "hard", "below": str(BIG), "retries": 0, "note": "ice", "room": 7, "force": True}
     assert (await http.post(f"{PATH}?dry_run=true", json=body)).json()["dry_run"]
     found = {**body, "depth": Depth.HARD, "below": BIG, "dry_run": True}
     assert CALLS.pop() == {"name": "quotes", "partition": 2, **found}

@@ -156,12 +156,11 @@ def _shared(act: Act) -> Iterator[Declared]:
 def _declared(one: Parameter, in_path: str) -> Declared:
     """A parameter of the method as an argument or flag; `in_path` is its name in the route, empty: none."""
     given = one.input
-    kind: Any = str if one.many else one.kind
+    kind: Any = str if one.many or given.unit else one.kind
     about: dict[str, Any] = {"help": given.about, "metavar": given.metavar or None}
     if kind is int:
         about |= {"min": given.low, "max": given.high}
-    if given.unit:
-        about = {"help": given.about, "parser": _Number(one), "metavar": "SIZE"}
+    default = str(one.default) if given.unit else one.default
     if one.positional and one.required and not given.flag:
         about["metavar"] = given.metavar or (in_path or one.name).upper()
         about["autocompletion"] = next((names for known, names in _COMPLETIONS if known is given), None)
@@ -170,22 +169,7 @@ def _declared(one: Parameter, in_path: str) -> Declared:
     option = typer.Option(*flags, **about)
     if one.required or given.none is not None:
         return _keyword(one.name, Annotated[kind, option], Declared.empty)
-    return _keyword(one.name, Annotated[kind | None if one.optional else kind, option], one.default)
-
-
-class _Number:
-    """Parses a number that is given in a unit. Typer shows its name in errors."""
-
-    def __init__(self, one: Parameter) -> None:
-        self._one = one
-        self.__name__ = one.input.unit
-
-    def __call__(self, text: str) -> int:
-        one, given = self._one, self._one.input
-        number = parse_value(one.name, given.unit, text)
-        if not (given.low or 0) <= number <= (given.high or number):
-            raise InvalidArgument(f"{one.name} is from {given.low} to {given.high}, not {number}")
-        return number
+    return _keyword(one.name, Annotated[kind | None if one.optional else kind, option], default)
 
 
 def _keyword(name: str, annotation: Any, default: object) -> Declared:
@@ -198,6 +182,8 @@ def _value(one: Parameter, given: Any) -> Any:
         return None
     if one.many:
         return _items(one, given)
+    if one.input.unit:
+        return _in_range(one, parse_value(one.name, one.input.unit, given))
     if one.kind is str:
         _check_text(one, given)
     return given
@@ -216,10 +202,13 @@ def _item(one: Parameter, word: str) -> Any:
     if one.kind is str:
         _check_text(one, word)
         return word
-    number = parse_number(f"each of {one.name}", word)
+    return _in_range(one, parse_number(f"each of {one.name}", word))
+
+
+def _in_range(one: Parameter, number: int) -> int:
     low, high = one.input.low, one.input.high
     if (low is not None and number < low) or (high is not None and number > high):
-        raise InvalidArgument(f"each of {one.name} is from {low} to {high}, not {number}")
+        raise InvalidArgument(f"{'each of ' if one.many else ''}{one.name} is from {low} to {high}, not {number}")
     return number
 
 
