@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 PROTOS := $(wildcard proto/comet/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check format sim bench fuzz proto generate lock docs install etcd chromium java clean
+.PHONY: help demo test quick check format sim bench fuzz proto generate lock docs install etcd chromium java proxies clean
 
 help:  ## Show what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -19,7 +19,7 @@ demo: $(READY)  ## Live quotes, what Spark makes of them, and a dashboard
 	@scripts/java $(BIN)/python optional
 	$(BIN)/comet demo $(ARGS)
 
-test: $(READY) etcd chromium java  ## The whole test suite
+test: $(READY) etcd chromium java proxies  ## The whole test suite
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 quick: $(READY) etcd  ## The tests that take seconds
@@ -71,6 +71,10 @@ chromium: $(READY)
 # Those of Spark need a Java.
 java: $(READY)
 	@scripts/java $(BIN)/python
+
+# Those of proxies need an nginx and an Envoy.
+proxies: $(READY)
+	@scripts/proxies $(BIN)/python
 
 # Made once, and again whenever the dependencies change.
 $(READY): pyproject.toml requirements/build.txt requirements/development.txt scripts/venv

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.programs import wrong_with
+
 ON_PATH = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 OF_MACOS = ("Google Chrome.app/Contents/MacOS/Google Chrome", "Chromium.app/Contents/MacOS/Chromium")
-PROBE_S_MAX = 30.0
 TO_DO = (
     "the tests of the dashboard need a Chromium: install the package chromium, or Google Chrome, or run "
     "{python} -m playwright install chromium"
@@ -31,27 +31,15 @@ def find_chromium(own: Callable[[], str], folders: tuple[Path, ...] = ()) -> str
     found = [path for name in ON_PATH if (path := shutil.which(name))]
     found += [str(folder / name) for folder in folders for name in OF_MACOS if (folder / name).is_file()]
     for path in found:
-        if not (why := wrong_with(path)):
+        if not (why := wrong_with(path, "--version")):
             return path
         broken.append(why)
     path = own()
     if Path(path).is_file():
-        if not (why := wrong_with(path)):
+        if not (why := wrong_with(path, "--version")):
             return path
         broken.append(f"{why}; where libraries are missing: sudo {sys.executable} -m playwright install-deps chromium")
     raise ChromiumNotFound("; ".join([*broken, TO_DO.format(python=sys.executable)]))
-
-
-def wrong_with(path: str) -> str:
-    """Nothing where it runs. Ubuntu has one on PATH that only says that there is a snap."""
-    try:
-        run = subprocess.run(
-            [path, "--version"], check=False, capture_output=True, timeout=PROBE_S_MAX, text=True, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{path} does not run: {error}"
-    said = (run.stderr.strip() or run.stdout.strip() or f"it ends with {run.returncode}").splitlines()[0]
-    return f"{path} does not run: {said}" if run.returncode else ""
 
 
 def main() -> None:

