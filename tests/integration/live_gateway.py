@@ -179,15 +179,23 @@ async def live_gateway(
     """A broker with topics, and a gateway before it. Both end with the block."""
     async with comet.testing.broker(topics) as broker:
         config = GatewayConfig(bootstrap=broker.address, port=0, limits=limits or Limits(), drain_s=5, **settings)
-        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        server = QuietServer(config, ready.set_result)
-        running = asyncio.create_task(server.run_until_stopped())
-        running.add_done_callback(lambda _: ready.done() or ready.cancel())
-        try:
-            yield Gateway(broker.address, await ready, server)
-        finally:
-            server.stop()
-            await running
+        async with serving(config) as server:
+            yield Gateway(broker.address, server.url, server)
+
+
+@asynccontextmanager
+async def serving(config: GatewayConfig) -> AsyncIterator[Server]:
+    """A gateway on this loop, which takes requests. It drains with the block."""
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    server = QuietServer(config, ready.set_result)
+    running = asyncio.create_task(server.run_until_stopped())
+    running.add_done_callback(lambda _: ready.done() or ready.cancel())
+    try:
+        await ready
+        yield server
+    finally:
+        server.stop()
+        await running
 
 
 def small(**settings: Any) -> Limits:
