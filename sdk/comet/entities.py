@@ -12,7 +12,7 @@ from typing import Annotated
 
 from comet.errors import BrokerNotFound, PartitionNotFound
 from comet.settings.topic import SettingSource, TopicConfig, TopicDefaults
-from comet.types import UNLISTED, Example, Int64
+from comet.types import UNLISTED, Example, Int64, is_internal_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class TopicInfo:
     @property
     def internal(self) -> bool:
         """An internal topic of Comet: its name begins with two underscores."""
-        return self.name.startswith("__")
+        return is_internal_topic(self.name)
 
     @property
     def partition_count(self) -> int:

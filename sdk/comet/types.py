@@ -392,6 +392,11 @@ def check_topic_name(name: str) -> str:
     return name
 
 
+def is_internal_topic(name: str) -> bool:
+    """Whether Comet itself writes the topic: its name begins with two underscores."""
+    return name.startswith("__")
+
+
 @dataclass(slots=True)
 class Header:
     """One header of a record; names may repeat."""

@@ -99,6 +99,8 @@ async def test_a_topic_that_has_no_leader_holds_up_none_that_is_made_later() -> 
 class Compared:
     """An expression that notes the names that are matched."""
 
+    pattern = ".*"
+
     def __init__(self) -> None:
         self.names: list[str] = []
 
@@ -118,6 +120,15 @@ async def test_a_name_is_matched_once() -> None:
     assert await until(lambda: {"a", "b"} == subscription.subscribers.keys(), within_s=10, every_s=0)
     await watch.close()
     assert compared.names == ["a", "other", "b"]
+
+
+async def test_internal_topics_match_only_a_pattern_that_begins_as_they_do() -> None:
+    for pattern, expected in ((".*", {"a"}), ("__.*", {"__audit"})):
+        cluster = Cluster(["a", "__audit"])
+        watch, subscription = cluster.watch(), subscriber()
+        await watch.add(subscription, re.compile(pattern))
+        assert set(subscription.subscribers) == expected
+        await watch.close()
 
 
 async def test_matching_leaves_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

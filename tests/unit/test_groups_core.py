@@ -195,6 +195,14 @@ def test_what_nobody_reads_any_more_is_released_and_what_is_deleted_is_gone() ->
     assert set(world.group.owners) == {("ida", index) for index in range(4)}
 
 
+def test_internal_topics_match_only_a_pattern_that_begins_as_they_do() -> None:
+    world = World()
+    world.group.topics({"a": A, "__audit": B})
+    everything, internal = (world.join(pattern=pattern) for pattern in (".*", "__.*"))
+    assert world.group._names(world.group.members[everything]) == {"a"}
+    assert world.group._names(world.group.members[internal]) == {"a", "__audit"}, "and its topic by name"
+
+
 def test_a_stored_pattern_that_is_not_allowed_any_more_matches_nothing() -> None:
     world = World()
     world.group.members[world.join("a")].pattern = ".*.*.*x"

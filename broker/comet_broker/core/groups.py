@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from comet.errors import CometError, InvalidArgument, LimitExceeded, MemberFenced, MemberUnknown
 from comet.patterns import compiled
+from comet.types import is_internal_topic
 from comet_broker import limits
 from comet_broker.core import group_record
 from comet_broker.core.assignment import STICKY, AssignmentInput, Subscriber, assign, strategy_of
@@ -239,7 +240,10 @@ class Group:
                 expression: re.Pattern[str] = compiled(member.pattern)
             except InvalidArgument:  # stored by a version that allowed it; the member's next join is refused
                 return member.topics
-            found = frozenset(name for name in names if expression.fullmatch(name))
+            internal = is_internal_topic(member.pattern)  # only such a pattern matches internal topics
+            found = frozenset(
+                name for name in names if is_internal_topic(name) <= internal and expression.fullmatch(name)
+            )
             self._matches[member.pattern] = found
         return member.topics | found
 

@@ -22,7 +22,7 @@ from typing import Final
 import comet
 from comet.consumer.ranges import RangeSpec
 from comet.errors import CometError, DataLoss, KeyReused
-from comet.types import Acks, Receipt
+from comet.types import Acks, Receipt, is_internal_topic
 from comet_gateway.config import READ_WAIT_MS
 from comet_gateway.dead_letters.dead_letter import (
     END,
@@ -277,7 +277,7 @@ def rewritten(
         raise Problem("INVALID_ARGUMENT", detail, hint="Discard it.")
     if topic == dead_letter_topic:
         raise Problem("INVALID_ARGUMENT", f"a dead letter of {topic!r} cannot be redriven to the same topic")
-    if topic.startswith("__"):
+    if is_internal_topic(topic):
         raise Problem("INVALID_ARGUMENT", f"{topic!r} is an internal topic")
     if topic not in task.partitions:
         raise Problem("TOPIC_NOT_FOUND", f"topic {topic!r} does not exist", hint="Redrive it to another topic.")

@@ -29,7 +29,6 @@ AGAIN_S: Final = 5.0  # before a topic is inspected again
 AT_ONCE: Final = 8
 TOPICS_MAX: Final = 10_000  # whose log end offsets are kept
 INDEXES_MAX: Final = 200
-INTERNAL: Final = "__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class DeadLetterIndexes:
 
     async def discover(self, until: float) -> DiscoveryProgress:
         """Searches for topics until `until` at most, and advances the known indexes. Raises CometError."""
-        topics = {info.name: info for info in await self._admin.list_topics() if not info.name.startswith(INTERNAL)}
+        topics = {info.name: info for info in await self._admin.list_topics() if not info.internal}
         async with self._discovering:
             self._forget(topics)
             await self._inspect(self._due(list(topics.values())), until)

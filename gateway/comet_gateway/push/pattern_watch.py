@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, Draining, TopicNotFound, Unavailable
-from comet.types import Earliest, Position
+from comet.types import Earliest, Position, is_internal_topic
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Failed
 from comet_gateway.push.subscription import Subscription, failed
@@ -176,11 +176,13 @@ class PatternWatch:
 
 
 async def _matching(expression: re.Pattern[str], topics: Iterable[comet.TopicInfo]) -> list[comet.TopicInfo]:
-    """The topics whose names match. Other work of the loop has its turns meanwhile."""
+    """The topics whose names match; internal ones only if the pattern begins as their names do. Other work of the loop
+    has its turns meanwhile."""
     found = []
+    internal = is_internal_topic(expression.pattern)
     until = perf_counter() + TURN_S
     for topic in topics:
-        if expression.fullmatch(topic.name):
+        if topic.internal <= internal and expression.fullmatch(topic.name):
             found.append(topic)
         if perf_counter() > until:
             await asyncio.sleep(0)

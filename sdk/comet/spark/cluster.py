@@ -26,7 +26,7 @@ from comet.errors import (
 from comet.spark.connection_options import ConnectionOptions
 from comet.spark.options import EARLIEST, LATEST, Ends, SourceOptions
 from comet.spark.planning import NO_EPOCH, Marks, OffsetAndEpoch
-from comet.types import AtTime, StartLike, TopicPartition
+from comet.types import AtTime, StartLike, TopicPartition, is_internal_topic
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Cluster:
         topics = {topic.name: topic for topic in await self._topics(options)}
         if options.pattern:
             matches = patterns.compiled(options.pattern).fullmatch
-            names = [name for name in topics if matches(name) and not name.startswith("__")]
+            names = [name for name in topics if matches(name) and not is_internal_topic(name)]
         else:
             names = list(options.assigned or options.topics)
         found: dict[TopicPartition, str] = {}
