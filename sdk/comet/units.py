@@ -121,3 +121,14 @@ def count(number: int, noun: str) -> str:
 def least(number: str, *, complete: bool) -> str:
     """A number that may be higher, as some brokers did not answer."""
     return number if complete else f"at least {number}"
+
+
+def time_text(time_us: int, timespec: str = "seconds") -> str:
+    """A time in UTC, as ISO 8601 has it.
+
+    >>> time_text(1_795_825_657_858_193), time_text(1_795_825_657_858_193, "microseconds")
+    ('2026-11-28T00:27:37+00:00', '2026-11-28T00:27:37.858193+00:00')
+    """
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec=timespec)

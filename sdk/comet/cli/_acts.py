@@ -37,7 +37,7 @@ from comet.cli._options import (
 )
 from comet.cli._output import note, print_json, print_table
 from comet.errors import InvalidArgument
-from comet.units import format_bytes, parse_number, parse_value
+from comet.units import format_bytes, parse_number, parse_value, time_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -276,10 +276,3 @@ def _text(name: str, value: Any) -> str:
         case int() if name.endswith("_us"):
             return time_text(value)
     return str(value)
-
-
-def time_text(time_us: int) -> str:
-    """A time, to the second."""
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
 from comet.cli._values import format_age
 from comet.types import LagPoint, PartitionLag, TopicPartition
+from comet.units import time_text
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 CURVE_CHARS: Final = 60
@@ -109,7 +109,7 @@ def history_rows(history: Sequence[LagPoint]) -> list[list[object]]:
     """One row for each moment and topic, oldest first."""
     return [
         [
-            datetime.fromtimestamp(point.time_us / 1e6, UTC).isoformat(timespec="seconds"),
+            time_text(point.time_us),
             point.topic,
             point.lag,
             format_age(point.age_s),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from comet.admin.documents import document
-from comet.cli._acts import act_command, add_commands, time_text, title
+from comet.cli._acts import act_command, add_commands, title
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json, Settings, Topic, Yes
 from comet.cli._output import note, print_fields, print_json, print_table
@@ -17,7 +17,7 @@ from comet.cli.cluster import brokers_text
 from comet.entities import TopicInfo
 from comet.errors import InvalidArgument
 from comet.settings.topic import TOPIC_SETTINGS
-from comet.units import count, format_bytes, least
+from comet.units import count, format_bytes, least, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
