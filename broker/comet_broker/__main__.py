@@ -6,13 +6,12 @@ Takes the settings of `comet broker`, by flag, environment and file.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 
 from comet.errors import CometError
 from comet_broker.metadata.store import StoreUnavailable
-from comet_broker.server import Server, serve
+from comet_broker.server import Server, serve, set_up_logging
 from comet_broker.settings import add_flags, parse
 
 
@@ -26,7 +25,7 @@ def main() -> int:
 
     try:
         settings = parse(parser, None, os.environ)
-        logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        set_up_logging(settings.log_level)
         serve(settings.config, ready)
     except CometError as error:
         sys.stderr.write(f"comet_broker: {error.message} [{error.code}]\n")

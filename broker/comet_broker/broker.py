@@ -23,7 +23,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from comet.errors import CoordinatorLoading, Draining, NotCoordinator
+from comet.errors import CometError, CoordinatorLoading, Draining, NotCoordinator
 from comet_broker import limits
 from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.access.control import AccessControl
@@ -38,6 +38,9 @@ from comet_broker.admin.recovery import AdminRecovery, warn_others
 from comet_broker.admin.resume import resume
 from comet_broker.admin.rules import AdminRules
 from comet_broker.admin.service import AdminService
+from comet_broker.audit.acts import recorded
+from comet_broker.audit.log import AuditLog
+from comet_broker.audit.topic import AuditTopic
 from comet_broker.cluster.controller import Controller
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.peers import Peers
@@ -132,7 +135,14 @@ class Broker:
         ends = self._build_groups(records)
         self._build_streams()
         self._build_statistics(tail_budget, process)
-        self.methods = methods(self._services(records, ends), self.guard.check_trust)
+        services = self._services(records, ends)
+        self.methods = methods(services, self.guard.check_trust)
+        self._audit_topic: AuditTopic | None = None
+        if self.audit is not None:
+            self.methods = recorded(self.audit, self.methods)
+            self._audit_topic = AuditTopic(
+                self.audit, env, view=self.view, publish=records.publish, create=services.admin.create_topic
+            )
 
     # ---- the parts
 
@@ -148,12 +158,14 @@ class Broker:
             tasks=env.tasks,
         )
         self.peers = Peers(network)
-        self.access = AccessControl(env.config.superusers)
+        self.audit = AuditLog(env.me, env.clock) if env.config.audited else None
+        self.access = AccessControl(env.config.superusers, self.audit)
         issuer = issuer_of(env.config)
         self.access_keys = AccessKeys(env.config.access_keys, env.clock)
         self.tokens = None if issuer is None else Tokens(issuer, env.clock)
         self.credentials = Credentials(self.access_keys, self.tokens, env.clock)
         self.quotas = Quotas(env.clock)
+        self.credentials.on_refused.append(self.refused)
         self.view = ClusterView(store, env.tasks, judge=self.guard)
         self.membership = Membership(
             env.config,
@@ -313,6 +325,7 @@ class Broker:
                 "coordinates": self.coordinator.statistics,
                 "memory": self._memory_statistics,
                 "quotas": self.quotas.statistics,
+                "audit": self._audit_statistics,
             },
         )
 
@@ -418,11 +431,17 @@ class Broker:
         tasks.keep(maintenance.run_housekeeping, "housekeeping")
         tasks.keep(maintenance.run_replicas, "look after replicas")
         tasks.keep(lambda: self.guard.keep(self.controller.acting), "keep the floor")
+        if self.audit is not None and self._audit_topic is not None:
+            tasks.keep(self.audit.follow, "report repetitions")
+            tasks.keep(self._audit_topic.run, "write the audit log")
         for partition in list(self.topics.by_handle.values()):
             self.eligibility.requalify(partition)
 
     async def drain(self) -> None:
         """Hands over leadership, takes nothing new, notifies every client, and sends what is queued."""
+        if self.audit is not None and self._audit_topic is not None:
+            self.audit.report_rest()
+            await self._audit_topic.flush(limits.AUDIT_FLUSH_S_MAX)
         await self._drain.run()
 
     async def close(self) -> None:
@@ -461,6 +480,11 @@ class Broker:
         """The largest message that it takes."""
         return min(limits.MESSAGE_BYTES_MAX, int(limits.MESSAGE_SHARE * self.memory_bytes))
 
+    def refused(self, peer: str, error: CometError) -> None:
+        """Called for a call without valid credentials, at any listener."""
+        if self.audit is not None:
+            self.audit.refused(peer, error)
+
     def look_at_memory(self) -> None:
         if self._memory is not None:
             self._memory.look_now()
@@ -480,6 +504,11 @@ class Broker:
     def _memory_statistics(self) -> dict[str, Any]:
         guard = {} if self._memory is None else self._memory.statistics()
         return {"in_flight": self.in_flight.statistics(), **guard}
+
+    def _audit_statistics(self) -> dict[str, Any]:
+        if self.audit is None or self._audit_topic is None:
+            return {}
+        return {**self.audit.statistics(), "problem": self._audit_topic.problem}
 
     # ---- callbacks between the parts
 

@@ -26,6 +26,7 @@ class BrokerConfig:
     jwt_keys: str = ""  # the issuer's JWK set: a URL or a file
     jwt_claim: str = "sub"  # "ann" in it is the principal user:ann
     superusers: tuple[str, ...] = ()  # clients that may do everything; with any, rules say what others may do
+    audit: bool | None = None  # whether it keeps an audit log; None: with superusers
     brokers_host: str = ""  # where other brokers connect, if it is a listener of its own; empty: host
     brokers_port: int = 9093  # used with brokers_cert; 0: any free one
     brokers_advertised_host: str = ""  # the host that other brokers connect to; empty: as for clients
@@ -53,3 +54,7 @@ class BrokerConfig:
     retention_check_ms: int = 10_000
     drain_grace_ms: int = 5_000
     topic_defaults: TopicConfig = field(default_factory=TopicConfig)
+
+    @property
+    def audited(self) -> bool:
+        return bool(self.superusers) if self.audit is None else self.audit

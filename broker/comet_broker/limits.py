@@ -162,6 +162,18 @@ REBALANCES_MAX: Final = 50  # remembered of a group
 FAILURES_MAX: Final = 1_000  # failed entities that are shown
 FAILURES_SHOWN_MAX: Final = 100  # of those, in one answer
 
+# The audit log.
+AUDIT_QUEUE_MAX: Final = 1_000  # events that wait for the topic
+AUDIT_QUEUE_ADMIN_MIN: Final = 200  # of these, that only admin acts take: strangers cannot displace them
+AUDIT_ROWS_MAX: Final = 1_000  # repeated events, of refused calls and of denials each
+AUDIT_ADDRESS_ROWS_MAX: Final = 10  # of refused calls, of one address
+AUDIT_PRINCIPAL_ROWS_MAX: Final = 100  # of denials, of one principal
+AUDIT_USES_MAX: Final = 10_000  # first uses of a day
+AUDIT_PRINCIPAL_USES_MAX: Final = 1_000  # of these, of one principal
+AUDIT_REQUEST_BYTES_MAX: Final = 2 * KIB  # of an admin act, in its event
+AUDIT_BATCH_BYTES_MAX: Final = 512 * KIB  # of events in one batch; one has a few KiB
+AUDIT_FLUSH_S_MAX: Final = 1.0  # for events that wait when the broker stops
+
 BLOCKING_THREADS: Final = 4
 
 assert DELIVERY_BYTES_MAX <= BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
@@ -179,6 +191,9 @@ assert TRANSACTION_TIMEOUT_MS <= TRANSACTION_TIMEOUT_MS_MAX <= 1000 * TRANSACTIO
 assert TRANSACTIONAL_ID_IDLE_S_MIN <= TRANSACTIONAL_ID_ABANDONED_S <= TRANSACTIONAL_ID_IDLE_S_MAX
 assert ACQUIRE_RECORDS_MAX <= SHARE_WINDOW_RECORDS_MAX
 assert FETCH_BYTES_MAX + BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
+assert AUDIT_QUEUE_ADMIN_MIN < AUDIT_QUEUE_MAX <= PUBLISH_RECORDS_MAX
+assert AUDIT_ADDRESS_ROWS_MAX <= AUDIT_PRINCIPAL_ROWS_MAX < AUDIT_ROWS_MAX
+assert AUDIT_PRINCIPAL_USES_MAX < AUDIT_USES_MAX
 assert SHARE_FRAME_RECORDS_MAX <= SHARE_IN_FLIGHT_MAX <= SHARE_WINDOW_RECORDS_MAX
 assert TOPIC_SERIES_MAX * 4 * 4 * HISTORY_POINTS <= TOPIC_SERIES_BYTES_MAX
 assert 8 * HISTORY_VALUES_MAX < MESSAGE_BYTES_MAX

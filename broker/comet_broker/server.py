@@ -28,6 +28,7 @@ from comet.v1 import admin_pb2, records_pb2
 from comet.wire.tls import TlsFiles
 from comet_broker import limits
 from comet_broker.access.client_access import EVERYTHING, ClientAccess
+from comet_broker.audit.log import LOGGER as AUDIT_LOGGER
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
 from comet_broker.metadata.embedded import EmbeddedStore
@@ -182,7 +183,7 @@ class Server:
         self.address = f"{config.host}:{port}"
         tls = brokers_tls(config)
         if tls is not None:
-            brokers = self._grpc_server(brokers_of(config.cluster))
+            brokers = self._grpc_server(brokers_of(config.cluster, self.broker.refused))
             host = config.brokers_host or config.host
             self.broker.registration.brokers_port = self._open_port("brokers", brokers, host, config.brokers_port, tls)
         for server in self._listening:
@@ -203,10 +204,13 @@ class Server:
 
     def _access_of(self, context: Context) -> ClientAccess:
         if self.broker.credentials.required:
-            return self.broker.access.of_holder(self.broker.credentials.holder(context.invocation_metadata()))
-        if not self.broker.access.enforced:
+            peer = context.peer()
+            return self.broker.access.of_holder(
+                self.broker.credentials.holder(context.invocation_metadata(), peer), peer
+            )
+        if not self.broker.access.checked:
             return EVERYTHING
-        return self.broker.access.of(certified_client(self.config.cluster, context.auth_context()))
+        return self.broker.access.of(certified_client(self.config.cluster, context.auth_context()), context.peer())
 
     def _grpc_server(self, audience: Audience) -> grpc.aio.Server:
         connections_max = int(limits.CONNECTIONS_SHARE * self._descriptors)
@@ -288,6 +292,12 @@ class Server:
 
 
 Beside = Callable[[Server], AbstractAsyncContextManager[None]]
+
+
+def set_up_logging(level: str) -> None:
+    """Logs to stderr. The audit log is written at every level."""
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger(AUDIT_LOGGER).setLevel(logging.INFO)
 
 
 def serve(

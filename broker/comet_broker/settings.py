@@ -54,6 +54,7 @@ SETTINGS: Final = (
     _row("jwt_keys", "text", "The issuer's keys (a JWK set): an https URL, or a file."),
     _row("jwt_claim", "text", "Claim of a token that names its principal: ann is user:ann."),
     _row("superusers", "words", "Clients that may do everything, such as client:admin; others then need rules."),
+    _row("audit", "switch", "Keep an audit log; if not set, a broker with `superusers` does."),
     _row("brokers_host", "text", "Address to listen on for other brokers, if it differs from `host`."),
     _row("brokers_port", "number", "Port for other brokers, with `brokers_cert`; 0 picks a free one.", 0, 65535),
     _row("brokers_advertised_host", "text", "Host that other brokers connect to, if it differs from that for clients."),

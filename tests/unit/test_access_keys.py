@@ -156,6 +156,18 @@ def test_before_the_cluster_is_known_an_unknown_key_may_come_again(broker: Broke
         starting.holder(make_access_key())
 
 
+def test_refused_calls_are_reported_with_the_peer_also_those_that_may_come_again(broker: Broker) -> None:
+    reported: list[tuple[str, str]] = []
+    starting = Credentials(AccessKeys(broker.file, broker.clock), None, broker.clock)
+    for credentials in (broker.credentials, starting):
+        credentials.on_refused.append(lambda peer, error: reported.append((peer, error.code)))
+        with pytest.raises((CredentialsRefused, Unavailable)):
+            credentials.holder([("authorization", f"Bearer {make_access_key()}")], "ipv4:10.0.0.7:1")
+        credentials.holder([("authorization", f"Bearer {broker.admin}")], "ipv4:10.0.0.7:1")
+    assert reported == [("ipv4:10.0.0.7:1", "CREDENTIALS_REFUSED"), ("ipv4:10.0.0.7:1", "UNAVAILABLE")]
+    assert (broker.credentials.refused, starting.refused) == (1, 0)
+
+
 def test_a_revoked_key_is_refused_and_its_streams_end(broker: Broker) -> None:
     first, second = make_access_key(), make_access_key()
     broker.keys.moved(state_of(key_of(first), key_of(second), revision=2))

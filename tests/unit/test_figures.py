@@ -63,6 +63,7 @@ def statistics(**changed: Any) -> dict[str, Any]:
             "throttled": [{"principal": "client:billing", "seconds": 2.5, "streams": 1}],
             "others_throttled_s": 0.5,
         },
+        "audit": {"events": {"refused": 5, "denied": 2}, "queued": 3, "dropped": 1},
         "memory": {"in_flight": InFlight(1 << 20).statistics(), "bytes_max": 1 << 22, "used": 1 << 21, "ended": 3},
     } | changed
 
@@ -146,5 +147,8 @@ def test_security_is_watched() -> None:
     assert found["comet_broker_certificate_expiration_timestamp_seconds", ("brokers",)] == 7
     assert found["comet_broker_throttled_seconds_total", ("client:billing",)] == 2.5
     assert found["comet_broker_throttled_seconds_total", ("_others",)] == 0.5
-    plain = shown(statistics(insecure=False, certificates={}))
+    assert found["comet_broker_audit_events_total", ("refused",)] == 5
+    assert found["comet_broker_audit_dropped_total", ()] == 1
+    plain = shown(statistics(insecure=False, certificates={}, audit={}))
+    assert not [name for name, _ in plain if "audit" in name]
     assert plain["comet_broker_insecure", ()] == 0

@@ -80,6 +80,7 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "jwt_keys": ("/keys.json", "/keys.json", "/keys.json"),
     "jwt_claim": ("email", "email", "email"),
     "superusers": ("client:admin", ["client:admin"], ("client:admin",)),
+    "audit": ("no", "no", False),
     "brokers_host": ("10.0.0.1", "10.0.0.1", "10.0.0.1"),
     "brokers_port": ("0", 0, 0),
     "brokers_advertised_host": ("b1", "b1", "b1"),

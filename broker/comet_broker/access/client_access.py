@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from comet.errors import CometError, Forbidden, GroupNotFound, TopicNotFound
 from comet_broker.core.rules import Kind, Operation
@@ -18,17 +18,35 @@ Need: TypeAlias = "tuple[Operation, Kind, str]"
 Allows: TypeAlias = Callable[[str, Operation, Kind, str], bool]  # the first: a principal
 
 ANONYMOUS: Final = "anonymous"  # a caller without a certificate
+AUDIT_TOPIC: Final = "__audit"
+_BY_BROKERS_ALONE: Final = frozenset({"write", "create", "delete"})  # in that topic
+
+
+class AccessWatch(Protocol):
+    """Notes what clients are denied, and what they may do."""
+
+    def denied(self, access: ClientAccess, need: Need, error: CometError) -> None: ...
+    def used(self, access: ClientAccess, need: Need) -> None: ...
 
 
 class ClientAccess:
-    """The access of one principal. Not `enforced`: it may do everything."""
+    """The access of one principal. Not `enforced`: it may do everything, and nothing is checked."""
 
-    __slots__ = ("_allows", "credential", "enforced", "expires_us", "principal")
+    __slots__ = ("_allows", "address", "credential", "enforced", "expires_us", "principal", "watch")
 
     def __init__(
-        self, principal: str = ANONYMOUS, allows: Allows | None = None, *, credential: str = "", expires_us: int = 0
+        self,
+        principal: str = ANONYMOUS,
+        allows: Allows | None = None,
+        *,
+        credential: str = "",
+        expires_us: int = 0,
+        address: str = "",
+        watch: AccessWatch | None = None,
     ) -> None:
         self.principal = principal
+        self.address = address  # of the peer, as gRPC writes it
+        self.watch = watch  # None: nothing is noted, as for other brokers
         self.credential = credential  # see access.holder; empty: a certificate, or nothing
         self.expires_us = expires_us  # the end of that credential; 0: none
         self.enforced = allows is not None
@@ -39,15 +57,25 @@ class ClientAccess:
 
     def check(self, needs: Iterable[Need]) -> None:
         """Raises the error for the first that is not allowed."""
+        allowed: list[Need] = []
         for need in needs:
             if not self.allows(*need):
-                raise self._denied(*need)
+                error = self._denied(*need)
+                if self.watch is not None:
+                    self.watch.denied(self, need, error)
+                raise error
+            allowed.append(need)
+        if self.watch is not None:
+            for need in allowed:
+                self.watch.used(self, need)
 
     def _denied(self, operation: Operation, kind: Kind, name: str) -> CometError:
         if kind == "topic" and not self.allows("describe", kind, name) and operation != "create":
             return TopicNotFound(f"topic {name!r} does not exist")
         if kind == "group" and operation != "read" and not self.allows("describe", kind, name):
             return GroupNotFound(f"group {name!r} does not exist")
+        if is_by_brokers_alone(operation, kind, name):
+            return Forbidden(f"only brokers write the audit log: no client may {operation} topic {name!r}")
         what = "the cluster" if kind == "cluster" else f"{kind} {name!r}"
         return Forbidden(
             f"{self.principal} may not {operation} {what}",
@@ -55,6 +83,11 @@ class ClientAccess:
                 "hint": f"an administrator can allow it: comet acl add {self.principal} {operation} {kind} {name}"
             },
         )
+
+
+def is_by_brokers_alone(operation: Operation, kind: Kind, name: str) -> bool:
+    """Whether no client may do it, by no rule and as no superuser."""
+    return name == AUDIT_TOPIC and kind == "topic" and operation in _BY_BROKERS_ALONE
 
 
 EVERYTHING: Final = ClientAccess()

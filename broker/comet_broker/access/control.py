@@ -3,33 +3,44 @@
     metadata store ─► cluster/rules ─► ClusterView ─► AccessControl ─┬─► the ClientAccess of each call and stream
                                                                      └─► restricted: the streams that may do less end
 
-A broker with `superusers` enforces them; those may do everything, so that no rule can lock all out. A table that cannot
-be read allows nothing.
+A broker with `superusers` enforces them; those may do everything but write the audit log, so that no rule can lock all
+out. A table that cannot be read allows nothing.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-from comet_broker.access.client_access import ANONYMOUS, EVERYTHING, ClientAccess
+from comet.types import is_internal_topic
+from comet_broker.access.client_access import (
+    ANONYMOUS,
+    AUDIT_TOPIC,
+    EVERYTHING,
+    AccessWatch,
+    ClientAccess,
+    is_by_brokers_alone,
+)
 from comet_broker.access.holder import CredentialHolder
 from comet_broker.core.cluster import ClusterState
 from comet_broker.core.rules import ALL, CompiledRules, Decision, Kind, Operation, RuleTable
 
 log = logging.getLogger(__name__)
 
+_ONLY_BROKERS: Final = Decision(False, None, "only brokers write the audit log")
+
 Restricted: TypeAlias = Callable[[str], bool]  # whether a principal may do less than before
 
 
 class AccessControl:
-    """Owned by the broker; on its loop."""
+    """Owned by the broker; on its loop. With a `watch`, every client is checked and noted."""
 
-    def __init__(self, superusers: Iterable[str]) -> None:
+    def __init__(self, superusers: Iterable[str], watch: AccessWatch | None = None) -> None:
         self.superusers = tuple(superusers)
+        self._watch = watch
         self.on_restricted: list[Callable[[Restricted], None]] = []  # called once rules hold that allow less
         self._table = RuleTable()
         self._rules = CompiledRules(())
@@ -39,27 +50,61 @@ class AccessControl:
     def enforced(self) -> bool:
         return bool(self.superusers)
 
-    def of(self, principal: str | None) -> ClientAccess:
-        """The access of a caller, by the name in its certificate; None: it has none."""
-        if not self.superusers or principal in self.superusers:
-            return EVERYTHING if principal is None else ClientAccess(principal)
-        return ClientAccess(principal or ANONYMOUS, self._allows)
+    @property
+    def checked(self) -> bool:
+        """Whether clients are told apart at all."""
+        return self.enforced or self._watch is not None
 
-    def of_holder(self, holder: CredentialHolder) -> ClientAccess:
+    def of(self, principal: str | None, address: str = "") -> ClientAccess:
+        """The access of a caller, by the name in its certificate; None: it has none."""
+        if principal is None and not self.checked:
+            return EVERYTHING
+        return self._access(CredentialHolder(principal or ANONYMOUS, ""), address)
+
+    def of_holder(self, holder: CredentialHolder, address: str = "") -> ClientAccess:
         """The access of the holder of an access key or token."""
+        return self._access(holder, address)
+
+    def _access(self, holder: CredentialHolder, address: str) -> ClientAccess:
         unbound = not self.superusers or holder.principal in self.superusers
-        allows = None if unbound else self._allows
-        return ClientAccess(holder.principal, allows, credential=holder.credential, expires_us=holder.expires_us)
+        allows = self._allows_unbound if unbound else self._allows
+        return ClientAccess(
+            holder.principal,
+            allows if self.checked else None,
+            credential=holder.credential,
+            expires_us=holder.expires_us,
+            address=address,
+            watch=self._watch,
+        )
 
     def _allows(self, principal: str, operation: Operation, kind: Kind, name: str) -> bool:
-        return principal != ANONYMOUS and self._rules.allows(principal, operation, kind, name)
+        if principal == ANONYMOUS:
+            return False
+        if name == AUDIT_TOPIC:
+            return self._ruled(principal, operation, kind, name).allowed
+        return self._rules.allows(principal, operation, kind, name)
+
+    def _allows_unbound(self, _: str, operation: Operation, kind: Kind, name: str) -> bool:
+        return not is_by_brokers_alone(operation, kind, name)
 
     def explain(self, principal: str, operation: Operation, kind: Kind, name: str) -> Decision:
+        if self.checked and is_by_brokers_alone(operation, kind, name):
+            return _ONLY_BROKERS
         if not self.superusers:
             return Decision(True, None, "this broker has no superusers, so every client may do everything")
         if principal in self.superusers:
             return Decision(True, None, f"{principal} is a superuser")
-        return self._rules.explain(principal, operation, kind, name)
+        return self._ruled(principal, operation, kind, name)
+
+    def _ruled(self, principal: str, operation: Operation, kind: Kind, name: str) -> Decision:
+        """The decision of the rules. A rule for `*` does not include the audit log, unless it denies."""
+        if is_by_brokers_alone(operation, kind, name):
+            return _ONLY_BROKERS
+        found = self._rules.explain(principal, operation, kind, name)
+        rule = found.rule if found.allowed and kind == "topic" and name == AUDIT_TOPIC else None
+        if rule is not None and not is_internal_topic(rule.name):  # the most specific of all that allow it
+            return Decision(False, None, f"a rule for {rule.name} does not include the audit log: name it")
+        return found
 
     def moved(self, state: ClusterState) -> None:
         """Follows the view."""
@@ -76,9 +121,13 @@ class AccessControl:
         before, self._table = self._table, table
         self._rules = CompiledRules(table.rules)
         principals = restricted_by(before, table)
-        if principals:
+        if principals and self.enforced:
             for callback in self.on_restricted:
-                callback(lambda principal: principal in principals or ALL in principals)
+                callback(
+                    lambda principal: (
+                        principal not in self.superusers and (principal in principals or ALL in principals)
+                    )
+                )
 
 
 def restricted_by(before: RuleTable, after: RuleTable) -> frozenset[str]:

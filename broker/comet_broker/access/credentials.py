@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-from comet.errors import CredentialsRefused
+from comet.errors import CometError, CredentialsRefused, Unavailable
 from comet.wire.bearer import HEADER, SCHEME, id_of, is_token
 from comet_broker.access.holder import CredentialHolder
 from comet_broker.access.keys import AccessKeys
@@ -26,6 +26,7 @@ EXPIRY_S: Final = 1.0  # between looks for streams whose credential has expired
 WARNING_US: Final = 60_000_000  # between lines about refused calls
 
 Metadata: TypeAlias = "Iterable[tuple[str, str | bytes]]"
+Refused: TypeAlias = Callable[[str, CometError], None]  # takes the address of the peer, and the reason
 
 
 class Credentials:
@@ -33,6 +34,7 @@ class Credentials:
 
     def __init__(self, keys: AccessKeys, tokens: Tokens | None, clock: Clock) -> None:
         self.on_tick: list[Callable[[int], None]] = []  # called with the time, for what has expired
+        self.on_refused: list[Refused] = []
         self._keys = keys
         self._tokens = tokens
         self._clock = clock
@@ -45,13 +47,16 @@ class Credentials:
     def required(self) -> bool:
         return self._keys.taken or self._tokens is not None
 
-    def holder(self, metadata: Metadata | None) -> CredentialHolder:
+    def holder(self, metadata: Metadata | None, address: str = "") -> CredentialHolder:
         """Of what a call presents. Raises CredentialsRefused, and Unavailable if it cannot be told yet."""
         try:
             return self._holder(metadata or ())
-        except CredentialsRefused as error:
-            self.refused += 1
-            self._last_refusal = error.message
+        except (CredentialsRefused, Unavailable) as error:
+            if isinstance(error, CredentialsRefused):
+                self.refused += 1
+                self._last_refusal = error.message
+            for callback in self.on_refused:
+                callback(address, error)
             raise
 
     def _holder(self, metadata: Metadata) -> CredentialHolder:

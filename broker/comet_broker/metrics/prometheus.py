@@ -76,6 +76,8 @@ class _Page(Collector):
         yield from _replication(now)
         yield from _topics(now["partitions"])
         yield from _coordination(now["coordinates"])
+        if now["audit"]:
+            yield from _audit(now["audit"])
 
 
 def _broker(now: Statistics) -> Iterator[Metric]:
@@ -229,6 +231,14 @@ def _coordination(slots: Sequence[Statistics]) -> Iterator[Metric]:
     yield _gauge("comet_group_lag_records", "Records that a group has not committed.", records)
     ages = [(label, lag["age_s"]) for label, lag in zip(labels, lags, strict=True)]
     yield _gauge("comet_group_lag_seconds", "Age of the oldest record that a group has not committed.", ages)
+
+
+def _audit(audit: Statistics) -> Iterator[Metric]:
+    events = [({"event": event}, number) for event, number in sorted(audit["events"].items())]
+    yield _counter("comet_broker_audit_events", "Events of the audit log, repetitions included.", events)
+    yield _counter(
+        "comet_broker_audit_dropped", "Events that are not in the topic of the audit log.", [({}, audit["dropped"])]
+    )
 
 
 def _counter(name: str, about: str, samples: Samples) -> Metric:

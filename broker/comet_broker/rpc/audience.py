@@ -9,7 +9,7 @@ from typing import Any
 import grpc.aio
 from google.protobuf.message import Message
 
-from comet.errors import Forbidden
+from comet.errors import CometError, Forbidden
 from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.rpc.listeners import certified_broker
 from comet_broker.rpc.methods import ADMIN, COMET, Method
@@ -44,6 +44,14 @@ class Audience:
             request.ClearField(method.from_brokers)
 
 
-def brokers_of(cluster: str) -> Audience:
-    """The other brokers of a cluster, each by its certificate."""
-    return Audience(clients=False, identify=lambda context: certified_broker(cluster, context.auth_context()))
+def brokers_of(cluster: str, refused: Callable[[str, CometError], None]) -> Audience:
+    """The other brokers of a cluster, each by its certificate. `refused` is called for others, with their address."""
+
+    def identify(context: Context) -> int:
+        try:
+            return certified_broker(cluster, context.auth_context())
+        except CometError as error:
+            refused(context.peer(), error)
+            raise
+
+    return Audience(clients=False, identify=identify)

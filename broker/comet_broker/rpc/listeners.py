@@ -67,8 +67,8 @@ def check_listeners(config: BrokerConfig) -> None:
             tls.read()
     if takes_credentials(config):
         _check_credentials(config)
-    if config.superusers:
-        _check_rules_hold(config)
+    if config.superusers or config.audit:
+        _check_callers_known(config)
     if config.insecure:
         return
     if not is_loopback(config.host):
@@ -98,19 +98,20 @@ def _check_credentials(config: BrokerConfig) -> None:
         keys_in(config.access_keys)
 
 
-def _check_rules_hold(config: BrokerConfig) -> None:
+def _check_callers_known(config: BrokerConfig) -> None:
     """Raises InvalidArgument if callers could not be told apart, or could pose as brokers, which rules do not bind."""
     for principal in config.superusers:
         check_principal(principal)
     if config.clients_ca is None and not takes_credentials(config):
         raise InvalidArgument(
-            "superusers are recognised by their certificates, access keys or tokens: set clients_cert and "
+            f"{'superusers are' if config.superusers else 'for the audit log, clients are'} recognised by their "
+            "certificates, access keys or tokens: set clients_cert and "
             f"clients_key, and clients_ca, access_keys or jwt_issuer; {_CURE}"
         )
     if serves_brokers(config):
         raise InvalidArgument(
-            "with insecure = true and no brokers_cert every client may act as a broker, and rules would hold for none: "
-            f"set brokers_cert, brokers_key and brokers_ca; {_CURE}"
+            "with insecure = true and no brokers_cert every client may act as a broker, and rules would hold for none, "
+            f"nor an audit log: set brokers_cert, brokers_key and brokers_ca; {_CURE}"
         )
 
 

@@ -27,18 +27,17 @@ overrides the environment, and the environment the file. The password for etcd h
 def broker(context: typer.Context, json_output: Json = False) -> None:
     """Run one broker of a cluster; its metadata is in etcd."""
     import argparse
-    import logging
     import os
 
     from comet_broker.metadata.store import StoreUnavailable
-    from comet_broker.server import serve
+    from comet_broker.server import serve, set_up_logging
     from comet_broker.settings import add_flags, parse
 
     parser = argparse.ArgumentParser(prog=context.command_path, description=ABOUT)
     parser.add_argument("--json", action="store_true", help="Print JSON instead of text.")
     add_flags(parser)
     arguments = parse(parser, context.args, os.environ)
-    logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up_logging(arguments.log_level)
     config = arguments.config
 
     def ready(server: Server) -> None:

@@ -85,12 +85,11 @@ def up(
             beside = GatewayProcess(cluster.addresses, wanted, folder) if gateway else None
             up_cluster(cluster, beside, ephemeral=ephemeral, as_json=json_output, variables=variables)
         else:
-            import logging
-
             from comet.cli._up_broker import up_broker
             from comet_broker.config import BrokerConfig
+            from comet_broker.server import set_up_logging
 
-            logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+            set_up_logging(log_level)
             if (folder / "etcd").exists():
                 raise InvalidArgument(
                     f"{folder} holds the data of several brokers: give --brokers N, or another --data DIR"

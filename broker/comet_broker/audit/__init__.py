@@ -1,0 +1,1 @@
+"""The audit log: refused calls, denials, admin acts and first uses, as lines of JSON and in a topic."""
