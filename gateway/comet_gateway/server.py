@@ -199,9 +199,12 @@ def set_up_logging(level: str) -> None:
     """Logs to stderr. The audit log is written at every level."""
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("comet_gateway.audit").setLevel(logging.INFO)
+    uvicorn_log = logging.getLogger("uvicorn.error")
+    # With debug it logs the headers and frames of WebSockets: tokens, cookies, records.
+    uvicorn_log.setLevel(max(logging.INFO, logging.getLogger().level))
     # Errors are logged once, by `Front`, with the request's id; uvicorn would repeat them without it. It also reports a
     # refused handshake as one that was never answered.
-    logging.getLogger("uvicorn.error").addFilter(lambda record: not record.getMessage().startswith(_LOGGED_BEFORE))
+    uvicorn_log.addFilter(lambda record: not record.getMessage().startswith(_LOGGED_BEFORE))
 
 
 def serve(config: GatewayConfig, on_ready: Callable[[str], None] | None = None) -> None:
