@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -33,18 +33,18 @@ class BenchFailed(CometError):
     """A process of the benchmark failed; the message is its own."""
 
 
-def served(name: str, module: str, *arguments: str) -> AbstractContextManager[Child]:
+def served(name: str, module: str, *arguments: str, log: Path | None = None) -> AbstractContextManager[Child]:
     """A module as a process that ends with the block."""
-    return started(Child(name, python_module(module, *arguments), piped=True), within_s=STOP_TIMEOUT_S)
+    return started(Child(name, python_module(module, *arguments), log=log, piped=True), within_s=STOP_TIMEOUT_S)
 
 
 class Worker:
     """A measuring process, started at once."""
 
-    def __init__(self, name: str, **config: Any) -> None:
+    def __init__(self, name: str, environment: Mapping[str, str] | None = None, /, **config: Any) -> None:
         self.name = name
         command = python_module("comet_bench.worker", name, json.dumps(config))
-        self.child = Child(name, command, piped=True, takes_input=True)
+        self.child = Child(name, command, piped=True, takes_input=True, environment=environment)
         self.child.start()
 
     @property
@@ -84,11 +84,11 @@ class Broker:
 
 
 @contextmanager
-def own_broker(folder: Path | None) -> Iterator[Broker]:
+def own_broker(folder: Path | None, *options: str, log: Path | None = None) -> Iterator[Broker]:
     """A fresh broker on a fresh folder (below `folder`, if one is given), both removed afterwards."""
     data = Path(tempfile.mkdtemp(prefix="comet-bench-", dir=folder))
     try:
-        with served("the broker", "comet_broker", "--data", str(data), "--port", "0") as child:
+        with served("the broker", "comet_broker", "--data", str(data), "--port", "0", *options, log=log) as child:
             yield Broker(child.line(START_TIMEOUT_S), ProcessMeter(child.pid))
     finally:
         shutil.rmtree(data, ignore_errors=True)

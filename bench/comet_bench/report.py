@@ -34,6 +34,7 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "calm_gap_ms": max,
     # Of the gateway: requests answered; frames or events delivered to clients; its CPU and memory.
     "requests_per_s": statistics.median,
+    "connections_per_s": statistics.median,
     "deliveries_per_s": statistics.median,
     "updates_per_s": statistics.median,
     "updates_per_key_s": max,
@@ -64,7 +65,14 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
 }
 _WHOLE: Final = (
     *("records_per_s", "bytes_per_s", "broker_rss_bytes", "subscriber_rss_bytes"),
-    *("requests_per_s", "deliveries_per_s", "updates_per_s", "gateway_before_bytes", "gateway_rss_bytes"),
+    *(
+        "requests_per_s",
+        "connections_per_s",
+        "deliveries_per_s",
+        "updates_per_s",
+        "gateway_before_bytes",
+        "gateway_rss_bytes",
+    ),
     *("kills", "lost", "duplicated", "cut_off", "updates_per_key_s_max"),
     *("requested_per_s", "symbols", "unwritten"),
 )
@@ -168,7 +176,11 @@ def _also(result: Mapping[str, float]) -> str:
 def _of_gateway(result: Mapping[str, float]) -> list[str]:
     notes = [
         f"{result[field]:,.0f} {name}/s"
-        for field, name in (("requests_per_s", "requests"), ("deliveries_per_s", "deliveries"))
+        for field, name in (
+            ("requests_per_s", "requests"),
+            ("connections_per_s", "connections"),
+            ("deliveries_per_s", "deliveries"),
+        )
         if field in result
     ]
     if "p50_ms" in result:

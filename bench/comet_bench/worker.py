@@ -16,6 +16,7 @@ def main() -> None:
     from comet_bench.cluster import failover_load
     from comet_bench.gateway import load
     from comet_bench.groups import clients as group_clients
+    from comet_bench.security import clients as security_clients
     from comet_bench.spark import reads, stream
 
     name, config = sys.argv[1], json.loads(sys.argv[2])
@@ -24,6 +25,7 @@ def main() -> None:
         **failover_load.WORKS,
         **load.WORKS,
         **group_clients.WORKS,
+        **security_clients.WORKS,
         **limits.WORKS,
         **reads.WORKS,
         **stream.WORKS,

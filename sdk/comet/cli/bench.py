@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CLUSTER: Final = "cluster"
 GROUPS: Final = "groups"
 GATEWAY: Final = "gateway"
+SECURITY: Final = "security"
 SPARK: Final = "spark"
 
 
@@ -30,7 +31,9 @@ SPARK: Final = "spark"
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="What to measure, or 'cluster', 'groups', 'gateway' or 'spark'."),
+        typer.Argument(
+            metavar="[NAME]...", help="What to measure, or 'cluster', 'groups', 'gateway', 'security' or 'spark'."
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller loads, one run each: under 50 s in all.")] = False,
     runs: Annotated[
@@ -76,6 +79,7 @@ def _suites() -> dict[str, Suite]:
     from comet_bench.cluster import cluster_bench
     from comet_bench.gateway import gateway_bench
     from comet_bench.groups import groups_bench
+    from comet_bench.security import security_bench
     from comet_bench.spark import spark_bench
 
     return {
@@ -83,6 +87,7 @@ def _suites() -> dict[str, Suite]:
         CLUSTER: cluster_bench.SUITE,
         GROUPS: groups_bench.SUITE,
         GATEWAY: gateway_bench.SUITE,
+        SECURITY: security_bench.SUITE,
         SPARK: spark_bench.SUITE,
     }
 

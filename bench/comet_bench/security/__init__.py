@@ -1,0 +1,1 @@
+"""`comet bench security`: what TLS, access keys and rules cost."""
