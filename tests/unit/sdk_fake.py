@@ -216,7 +216,9 @@ class FakeStream:
             base = partition.append(header, batch)
             self.broker.appended(partition)
         if request and acks and fate is Fate.WRITTEN:
-            acked = pb.ProduceAcks(requests=[request], base_offsets=[base], append_times_us=[1])
+            acked = pb.ProduceAcks(
+                requests=[request], base_offsets=[base], append_times_us=[1], throttled_ms=self.broker.throttled_ms
+            )
             self.send(pb.ServerFrame(acks=acked))
 
     def _on_hello(self, request: int, hello: pb.Hello) -> None:
@@ -363,6 +365,7 @@ class FakeBroker:
     def __init__(self, topics: dict[str, int] | None = None, id: int = 1) -> None:  # noqa: A002 - as in BrokerInfo
         self.id = id
         self.up = True
+        self.throttled_ms = 0  # of each acknowledgement
         self.frozen = False  # takes everything and answers nothing, like a stopped process
         self.dead_addresses: set[str] = set()
         self.write_s = LATENCY_S  # how long the transport is busy with a frame

@@ -11,7 +11,7 @@ import pytest
 
 from comet.client.client import Client
 from comet.consumer.consumer import Consumer
-from comet.errors import NotEnoughReplicas, Timeout, Unavailable
+from comet.errors import LimitExceeded, NotEnoughReplicas, Timeout, Unavailable
 from comet.producer.producer import Producer
 from tests.sim.loop import run
 from tests.unit.sdk_fake import Fate
@@ -278,6 +278,16 @@ async def test_a_time_out_says_for_whom_was_waited_and_how_long(cluster: FakeClu
         cluster.kill(1)
         with pytest.raises(Unavailable, match=r"within 2 s, after .* tries: partition 0 of 'quotes' has no leader"):
             await p.publish("quotes", b"2")
+
+
+@scenario()
+async def test_a_time_out_because_of_a_quota_says_so(cluster: FakeCluster) -> None:
+    cluster.brokers[1].throttled_ms = 60_000
+    async with producer(cluster, timeout_ms=2000) as p:
+        await p.publish("quotes", b"0")
+        with pytest.raises(LimitExceeded, match="not acknowledged within 2 s: held back by the quota at fake1:9092"):
+            await p.publish("quotes", b"1")
+        cluster.brokers[1].throttled_ms = 0
 
 
 @scenario({"quotes": 3})

@@ -67,6 +67,10 @@ class SendQueue:
             self._held.cancel()
         self._held = asyncio.get_running_loop().call_later(hold_s, self._go_on)
 
+    @property
+    def held(self) -> bool:
+        return self._held is not None
+
     def _go_on(self) -> None:
         self._held = None
         self.wake()

@@ -24,6 +24,7 @@ from comet.errors import (
     CometError,
     Draining,
     InvalidArgument,
+    LimitExceeded,
     NotEnoughReplicas,
     RecordTooLarge,
     Unavailable,
@@ -322,7 +323,10 @@ class PartitionSender:
             return kind(f"not acknowledged {within}, after {tries} tries: {error.message}", details=error.details)
         if attachment is None:
             return None
-        return Unavailable(f"not acknowledged {within}: the broker at {attachment.connection.address} does not answer")
+        connection = attachment.connection
+        if connection.queue.held:
+            return LimitExceeded(f"not acknowledged {within}: held back by the quota at {connection.address}")
+        return Unavailable(f"not acknowledged {within}: the broker at {connection.address} does not answer")
 
     def resume(self) -> None:
         """Sends the batches that were held back."""
