@@ -185,7 +185,7 @@ async def use_clients(world: World) -> None:
     wrong = make_access_key()
     forged = "_".join([*made.split("_", 2)[:2], wrong.split("_", 2)[2]])
     refused = [
-        {"access_key": world.file("wrong.access-key", secrets.add("access key that nobody has", wrong))},
+        {"access_key": world.file("wrong.access-key", secrets.add("unknown access key", wrong))},
         {"access_key": world.file("forged.access-key", secrets.add("access key with another secret", forged))},
         {"token": world.jwt("expired", seconds=-3600)},
         {"token": world.jwt("forged", key=ec.generate_private_key(ec.SECP256R1()))},
@@ -220,7 +220,7 @@ async def use_gateway(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     gateway = world.gateway = GatewayProcess(world.folder / "gateway", [world.broker.address], *options)
     gateway.launch()
     await gateway.ready()
-    wrong = world.secrets.add("token that nobody has", new_token("bob", "admin")[0])
+    wrong = world.secrets.add("unknown token", new_token("bob", "admin")[0])
     async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as http:
         typed = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "accept": "text/html"}
         page = await http.get("/login", headers=typed)

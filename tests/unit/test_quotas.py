@@ -79,7 +79,6 @@ def test_a_quota_replaces_the_earlier_one_of_its_principal(monkeypatch: pytest.M
         (Quota("client:ann"), "limits something"),
         (Quota("client:ann", bytes_in=10), "bytes_in is 0"),
         (Quota("client:ann", requests=-1), "requests is 0"),
-        (Quota("*", bytes_out=1 << 60), "bytes_out is 0"),
     ],
 )
 def test_a_quota_that_means_nothing_is_refused(quota: Quota, problem: str) -> None:
@@ -358,6 +357,19 @@ def test_deliveries_have_a_rate_and_answers_go_first() -> None:
         at_end = asyncio.get_running_loop().time()
         await during(5)
         assert max(when for stream in streams for when, _ in stream.written) <= at_end
+
+    virtual(scenario)
+
+
+def test_deliveries_that_wait_go_on_soon_after_their_quota_is_gone() -> None:
+    async def scenario(world: World) -> None:
+        world.set(Quota(ME, bytes_out=1_024))
+        stream = Stream(world, ME, FRAME)
+        await during(5)
+        assert stream.session.sent_bytes == len(FRAME), "the next one would be due after 97 s"
+        world.set()
+        await during(2)
+        assert stream.session.sent_bytes > 100 * len(FRAME)
 
     virtual(scenario)
 

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from comet_bench.harness import Progress, Subjects, Suite, alone, run_compared
 from comet_bench.machine import ProcessMeter, Usage
 from comet_bench.processes import Broker, Worker, given_broker, own_broker
 from comet_bench.report import Result
+
+if TYPE_CHECKING:
+    from comet.client.bootstrap import Addresses
 
 RECORD_BYTES: Final = 100
 FANOUT: Final = 50
@@ -64,7 +67,7 @@ class Bench:
     def topic(self) -> str:
         """A new topic, which the broker deletes at the end of the subject."""
         name = f"bench-{uuid.uuid4().hex[:12]}"
-        asyncio.run(_create(self.address, name))
+        asyncio.run(create_topics(self.address, [name]))
         self.topics.append(name)
         return name
 
@@ -117,17 +120,18 @@ def _used(meter: ProcessMeter | None, before: Usage | None) -> Result:
     return {"broker_rss_bytes": after.rss_peak_bytes, "broker_cpu_s": after.cpu_s - before.cpu_s}
 
 
-async def _create(address: str, name: str) -> None:
+async def create_topics(addresses: Addresses, names: Sequence[str]) -> None:
     import comet
 
-    async with comet.Admin(address) as admin:
-        await admin.create_topic(name)
+    async with comet.Admin(addresses) as admin:
+        for name in names:
+            await admin.create_topic(name)
 
 
-async def delete_topics(address: str | Sequence[str], names: Sequence[str]) -> None:
+async def delete_topics(addresses: Addresses, names: Sequence[str]) -> None:
     import comet
 
-    async with comet.Admin(address) as admin:
+    async with comet.Admin(addresses) as admin:
         for name in names:
             await admin.delete_topic(name)
 

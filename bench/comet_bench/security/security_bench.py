@@ -14,12 +14,20 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from comet_bench.broker.broker_bench import LEAD_S, RECORD_BYTES, WARM_SHARE, broker_use
+from comet_bench.broker.broker_bench import (
+    LEAD_S,
+    RECORD_BYTES,
+    WARM_SHARE,
+    broker_use,
+    create_topics,
+    delete_topics,
+)
 from comet_bench.harness import Progress, Report, Subject, Subjects, Suite, compared, run_compared
 from comet_bench.processes import Broker, Worker, own_broker
 from comet_bench.report import Result
@@ -70,9 +78,9 @@ class SecurityBench:
     def load(self, variant: str) -> Iterator[SecuredLoad]:
         secured = self._brokers[variant]
         topic, warm_topic = (f"{NAME}-{uuid.uuid4().hex[:12]}" for _ in range(2))
-        asyncio.run(_create_topics(secured.admin, [topic, warm_topic]))
+        asyncio.run(create_topics(secured.admin, [topic, warm_topic]))
         yield SecuredLoad(secured, topic, warm_topic, self.sizes)
-        asyncio.run(_delete_topics(secured.admin, [topic, warm_topic]))
+        asyncio.run(delete_topics(secured.admin, [topic, warm_topic]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,22 +115,6 @@ class SecuredLoad:
 def _environment() -> dict[str, str]:
     """Ours, without files of the user's own brokers."""
     return {name: value for name, value in os.environ.items() if not name.startswith("COMET_CLIENT_")}
-
-
-async def _create_topics(admin: comet.Bootstrap, names: Sequence[str]) -> None:
-    import comet
-
-    async with comet.Admin(admin) as client:
-        for name in names:
-            await client.create_topic(name)
-
-
-async def _delete_topics(admin: comet.Bootstrap, names: Sequence[str]) -> None:
-    import comet
-
-    async with comet.Admin(admin) as client:
-        for name in names:
-            await client.delete_topic(name)
 
 
 # ---- the brokers
@@ -219,7 +211,7 @@ def _compared(run: Callable[[SecuredLoad], Result]) -> Subject[SecurityBench]:
         for number in range(1, bench.sizes.pairs + 1):
             for which, variant in enumerate(VARIANTS):
                 with bench.load(variant) as load:
-                    found[which].append(report(which, number, lambda load=load: run(load)))  # type: ignore[misc]
+                    found[which].append(report(which, number, partial(run, load)))
         return found
 
     return subject
@@ -244,8 +236,7 @@ def run_security(
         def surroundings(_: str) -> Iterator[SecurityBench]:
             yield SecurityBench(brokers, sizes)
 
-        made: Callable[[str], AbstractContextManager[SecurityBench]] = surroundings
-        return run_compared(SUBJECTS, names, made, progress)
+        return run_compared(SUBJECTS, names, surroundings, progress)
 
 
 SUITE: Final = Suite(ABOUT, FULL, QUICK, run_security, compared=compared(SUBJECTS), starts_brokers=True)

@@ -33,7 +33,7 @@ class EventQueue:
         return len(self._waiting)
 
     def put(self, event: QueuedEvent, *, admin: bool) -> None:
-        """Appends an event, or drops it if there is no place."""
+        """Appends an event, or drops it if the queue is full."""
         if len(self._waiting) >= limits.AUDIT_QUEUE_MAX - (0 if admin else limits.AUDIT_QUEUE_ADMIN_MIN):
             self.dropped += 1
             self._unreported += 1

@@ -11,7 +11,7 @@ from comet.v1 import records_pb2 as pb
 from comet_broker.access.quotas import ClientUsage
 from comet_broker.streams.answers import AnswerQueue, Replies
 
-NOTICE_S: Final = 1.0  # between two notices to a client that is read later
+LOOK_S: Final = 1.0  # between two looks at a quota that may have changed, and two notices to a client
 
 
 class Pacing:
@@ -26,11 +26,11 @@ class Pacing:
         self._answers = answers
         self._replies = replies
         self._heard = heard
-        self._timer: asyncio.TimerHandle | None = None  # until deliveries go on
+        self._timer: asyncio.TimerHandle | None = None  # until deliveries may go on
 
     def received(self, size: int, *, batch: bool) -> None:
-        """Counts a frame of the client."""
-        if self.usage.limited and self.usage.received(size, batch=batch):
+        """Counts a frame of a client with a quota."""
+        if self.usage.received(size, batch=batch):
             self.pause = self._until_paid
 
     async def _until_paid(self) -> None:
@@ -38,16 +38,17 @@ class Pacing:
         while not self._replies.closed and (wait_s := self.usage.read_later_s()) > 0:
             if not self._answers.frames:
                 self._replies.answer(pb.ServerFrame(acks=pb.ProduceAcks(throttled_ms=ceil(wait_s * 1000))))
-            await self.usage.wait(min(wait_s, NOTICE_S))
+            await self.usage.wait(min(wait_s, LOOK_S))
             self._heard()
         self.pause = None
 
     def sends_later(self) -> bool:
-        """Whether deliveries are to wait; the writer is roused when they go on."""
+        """Whether deliveries are to wait; the writer is roused when they may go on."""
         if self._timer is None:
             wait_s = self.usage.send_later_s()
             if wait_s <= 0:
                 return False
+            wait_s = min(wait_s, LOOK_S)
             self.usage.throttled_s += wait_s
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._send_again)
         return True

@@ -96,7 +96,8 @@ class Session:
         """Takes one frame of the client."""
         self.received_bytes += len(frame)
         produce = parse_produce(frame)
-        self._pacing.received(len(frame), batch=produce is not None)
+        if self._pacing.usage.limited:
+            self._pacing.received(len(frame), batch=produce is not None)
         if produce is not None:
             self._produce.produce(*produce)
         else:

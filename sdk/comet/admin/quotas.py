@@ -11,8 +11,7 @@ from comet.types import Int64
 from comet.units import count, format_bytes
 from comet.v1 import admin_pb2 as admin
 
-RATE_MAX: Final = 2**53 - 1
-BYTES_MIN: Final = 1_024
+RATE_MAX: Final = 2**53 - 1  # a number that JSON keeps; brokers check the rest
 
 Principal = Annotated[
     str,
