@@ -61,6 +61,7 @@ TWINS: Final = (
     Twin("comet.share.share_consumer", "ShareRecord", inner=True),
     Twin("comet.share.share_consumer", "ShareConsumer"),
     Twin("comet.share.share_client", "ShareClient"),
+    Twin("comet.admin.access", "AccessAdmin", inner=True),
     Twin("comet.admin.admin", "Admin"),
 )  # fmt: skip
 
@@ -335,7 +336,7 @@ def result_of(twin: Twin, function: Function) -> str:
     if name == "__await__":
         return "outcome(self._async, timeout_s)"
     if is_property(function):
-        return f"self._async.{name}"
+        return f"{returns}(self._async.{name})" if returns in NAMES else f"self._async.{name}"
     if name == "__repr__":
         return "repr(self._async)"
     if returns in AWAITED:

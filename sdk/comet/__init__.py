@@ -22,6 +22,7 @@ from comet.wire.version import VERSION
 
 if TYPE_CHECKING:
     from comet import sync, testing
+    from comet.admin.access import AccessAdmin
     from comet.admin.access_keys import AccessKey, AccessKeyList, AccessKeyRevocation, NewAccessKey
     from comet.admin.admin import Admin
     from comet.admin.history import ClusterEvent, History, HistoryTrack
@@ -153,6 +154,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "AccessAdmin",
     "AccessDecision",
     "AccessKey",
     "AccessKeyList",
@@ -350,6 +352,7 @@ _OWN = {
     "Rule": "comet.admin.rules",
     "ResourceKind": "comet.admin.rules",
     "AccessDecision": "comet.admin.rules",
+    "AccessAdmin": "comet.admin.access",
     "AccessKey": "comet.admin.access_keys",
     "AccessKeyList": "comet.admin.access_keys",
     "AccessKeyRevocation": "comet.admin.access_keys",

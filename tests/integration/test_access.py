@@ -90,10 +90,10 @@ class Secured:
     async def allow(self, rights: Iterable[Right]) -> None:
         """The client has these and no others."""
         for operation, kind, name in self.held:
-            await self.admin.remove_rule(ME, [operation], comet.ResourceKind(kind), name)
+            await self.admin.access.remove_rule(ME, [operation], comet.ResourceKind(kind), name)
         self.held = list(rights)
         for operation, kind, name in self.held:
-            assert (await self.admin.add_rule(ME, [operation], comet.ResourceKind(kind), name)).enforced
+            assert (await self.admin.access.add_rule(ME, [operation], comet.ResourceKind(kind), name)).enforced
 
     async def code_of_call(self, path: str, request: Message, response: type[Message]) -> str:
         """The code of the error; empty: it was answered."""
@@ -284,7 +284,7 @@ async def test_a_rule_reaches_open_streams(broker: Secured) -> None:
     async with comet.Producer(ours) as producer, comet.Consumer(ours, TOPIC, start="earliest") as consumer:
         await producer.publish(TOPIC, b"1")
         assert (await anext(consumer)).value == b"1"
-        await broker.admin.add_rule("*", ["read"], comet.ResourceKind.TOPIC, "orders-*", deny=True)
+        await broker.admin.access.add_rule("*", ["read"], comet.ResourceKind.TOPIC, "orders-*", deny=True)
         with pytest.raises(comet.CometError) as refused:
             async with asyncio.timeout(30):
                 await anext(consumer)
@@ -294,9 +294,10 @@ async def test_a_rule_reaches_open_streams(broker: Secured) -> None:
 
 async def test_a_client_without_rules_may_not_take_the_rules_away(broker: Secured) -> None:
     async with comet.Admin(comet.Bootstrap(broker.address, **broker.files)) as ours:
-        for attempt in (ours.add_rule, ours.remove_rule):
+        for attempt in (ours.access.add_rule, ours.access.remove_rule):
             with pytest.raises(comet.Forbidden):
                 await attempt(ME, ["alter"], comet.ResourceKind.CLUSTER, "*")
-    listed = await broker.admin.list_rules()
+    listed = await broker.admin.access.list_rules()
     assert listed.enforced and listed.superusers == ("client:admin",) and not listed.rules
-    assert not (await broker.admin.explain_access(ME, comet.RuleOperation.READ, comet.ResourceKind.TOPIC, "t")).allowed
+    read, topic = comet.RuleOperation.READ, comet.ResourceKind.TOPIC
+    assert not (await broker.admin.access.explain_access(ME, read, topic, "t")).allowed

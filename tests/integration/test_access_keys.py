@@ -49,7 +49,7 @@ class Keyed:
 
     async def key(self, name: str, principal: str = ME) -> tuple[Path, str]:
         """A new key: its file, named so, and its id."""
-        made = await self.admin.create_access_key(principal)
+        made = await self.admin.access.create_access_key(principal)
         return self.write(name, made.text), made.key.id
 
     def write(self, name: str, text: str) -> Path:
@@ -58,7 +58,7 @@ class Keyed:
         return new.replace(self.folder / name)
 
     async def allow(self, *operations: str, kind: comet.ResourceKind = comet.ResourceKind.TOPIC) -> None:
-        await self.admin.add_rule(ME, operations, kind, "*")
+        await self.admin.access.add_rule(ME, operations, kind, "*")
 
 
 @asynccontextmanager
@@ -100,14 +100,14 @@ async def test_a_key_is_its_principal(broker: Keyed) -> None:
         assert (await anext(consumer)).value == b"1"
     async with comet.Admin(broker.bootstrap(file)) as ours:
         with pytest.raises(comet.Forbidden, match="client:billing may not alter the cluster"):
-            await ours.create_access_key(ME)
-    listed = await broker.admin.list_access_keys()
+            await ours.access.create_access_key(ME)
+    listed = await broker.admin.access.list_access_keys()
     assert listed.accepted
     assert [(one.principal, one.author, one.in_file) for one in listed.keys] == [
         ("client:admin", "", True),
         (ME, "client:admin", False),
     ]
-    assert [one.id for one in (await broker.admin.list_access_keys(principal=ME)).keys] == [key_id]
+    assert [one.id for one in (await broker.admin.access.list_access_keys(principal=ME)).keys] == [key_id]
 
 
 async def test_without_a_key_nothing_but_the_health_answers(broker: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,13 +145,13 @@ async def test_a_revoked_key_ends_its_streams_and_no_others(broker: Keyed) -> No
         for consumer in (lost_consumer, kept_consumer):
             assert (await anext(consumer)).value == b"1"
         begin = time.monotonic()
-        assert (await broker.admin.revoke_access_key(lost_id)).revoked
+        assert (await broker.admin.access.revoke_access_key(lost_id)).revoked
         with pytest.raises(comet.CredentialsRefused, match="may have been revoked"):
             await anext(lost_consumer)
         print(f"refused {time.monotonic() - begin:.3f} s after it was revoked")
         await producer.publish(TOPIC, b"2")
         assert (await anext(kept_consumer)).value == b"2"
-    again = await broker.admin.revoke_access_key(lost_id)
+    again = await broker.admin.access.revoke_access_key(lost_id)
     assert not again.revoked and "nothing to do" in str(again)
 
 
@@ -194,13 +194,13 @@ async def test_ten_rotations_under_load_fail_no_send(broker: Keyed) -> None:
     async def rotate() -> None:
         nonlocal key_id
         for _ in range(10):
-            made = await broker.admin.create_access_key(ME)
+            made = await broker.admin.access.create_access_key(ME)
             broker.write("billing.key", made.text)
             before = sent
-            assert (await broker.admin.revoke_access_key(key_id)).revoked
+            assert (await broker.admin.access.revoke_access_key(key_id)).revoked
             key_id = made.key.id
             while sent < before + 20:  # more than were under way
-                await broker.admin.list_access_keys()
+                await broker.admin.access.list_access_keys()
         stop.set()
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
@@ -220,7 +220,7 @@ async def test_a_stream_over_an_older_connection_presents_the_new_key(broker: Ke
         request, answer = admin_pb2.ListTopicsRequest(), admin_pb2.ListTopicsResponse
         await channel.unary("comet.v1.Admin/ListTopics", request, answer, 10.0)
         await broker.key("billing.key")
-        await broker.admin.revoke_access_key(key_id)
+        await broker.admin.access.revoke_access_key(key_id)
         stream = channel.stream()
         await stream.write(records_pb2.ClientFrame(request=1, hello=records_pb2.Hello()).SerializeToString())
         assert records_pb2.ServerFrame.FromString(await stream.read() or b"").WhichOneof("frame") == "welcome"
@@ -235,21 +235,21 @@ async def test_only_a_superuser_makes_or_revokes_keys_of_superusers(broker: Keye
     await broker.allow("alter", "describe", kind=comet.ResourceKind.CLUSTER)
     async with comet.Admin(broker.bootstrap(file)) as ours:
         with pytest.raises(comet.Forbidden, match="may not create an access key for the superuser"):
-            await ours.create_access_key("client:admin")
+            await ours.access.create_access_key("client:admin")
         with pytest.raises(comet.Forbidden, match="may not revoke an access key of the superuser"):
-            await ours.revoke_access_key(admin_id)
-        made = await ours.create_access_key("client:other")
-        assert made.key.author == ME and (await ours.revoke_access_key(made.key.id)).revoked
-    in_file = (await broker.admin.list_access_keys(principal="client:admin")).keys[0]
+            await ours.access.revoke_access_key(admin_id)
+        made = await ours.access.create_access_key("client:other")
+        assert made.key.author == ME and (await ours.access.revoke_access_key(made.key.id)).revoked
+    in_file = (await broker.admin.access.list_access_keys(principal="client:admin")).keys[0]
     with pytest.raises(comet.InvalidArgument, match="stands in the file"):
-        await broker.admin.revoke_access_key(in_file.id)
+        await broker.admin.access.revoke_access_key(in_file.id)
 
 
 async def test_keys_are_kept_as_digests(tmp_path: Path) -> None:
     async with keyed(tmp_path) as broker:
         file, _ = await broker.key("billing.key")
         secrets = [read_access_key(one)[19:].encode() for one in (file, broker.admin_key)]
-        await broker.admin.list_access_keys()
+        await broker.admin.access.list_access_keys()
     # The broker has stopped: while it runs, its files come and go.
     written = [one for one in (tmp_path / "data").rglob("*") if one.is_file()]
     assert any(b"client:billing" in one.read_bytes() for one in written), "the table is among them"

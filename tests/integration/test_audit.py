@@ -95,7 +95,7 @@ async def test_refused_calls_are_one_line_and_one_record(broker: Keyed, caplog: 
 
 async def test_denials_acts_and_first_uses_are_recorded(broker: Keyed) -> None:
     file, key_id = await broker.key("billing.key")
-    await broker.admin.add_rule(ME, ["write"], comet.ResourceKind.TOPIC, TOPIC)
+    await broker.admin.access.add_rule(ME, ["write"], comet.ResourceKind.TOPIC, TOPIC)
     ours = broker.bootstrap(broker.admin_key)
     async with comet.Producer(broker.bootstrap(file)) as producer:
         for number in range(50):
@@ -156,14 +156,14 @@ async def test_no_client_writes_it_and_rules_say_which_read_it(broker: Keyed) ->
     ):
         with pytest.raises(comet.Forbidden, match="only brokers"):
             await act
-    explained = await broker.admin.explain_access(
+    explained = await broker.admin.access.explain_access(
         "client:admin", comet.RuleOperation.WRITE, comet.ResourceKind.TOPIC, AUDIT_TOPIC
     )
     assert not explained.allowed and explained.why == "only brokers write the audit log"
     file, _ = await broker.key("billing.key")
     with pytest.raises(comet.TopicNotFound):
         await events(broker.bootstrap(file))
-    await broker.admin.add_rule(ME, ["read"], comet.ResourceKind.TOPIC, AUDIT_TOPIC)
+    await broker.admin.access.add_rule(ME, ["read"], comet.ResourceKind.TOPIC, AUDIT_TOPIC)
     assert not [event for event in await events(broker.bootstrap(file)) if event.get("message") == "forged"]
     denied = await seen(ours, lambda event: event["event"] == "denied" and event["name"] == AUDIT_TOPIC, 3)
     assert {one["operation"] for one in denied} == {"write", "create", "delete"}

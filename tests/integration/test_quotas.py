@@ -35,7 +35,7 @@ RECORDS: Final = 60
 async def broker(tmp_path: Path) -> AsyncIterator[Keyed]:
     async with keyed(tmp_path) as found:
         for principal in (ANN, LIMITED):
-            await found.admin.add_rule(principal, ["read", "write"], comet.ResourceKind.TOPIC, "*")
+            await found.admin.access.add_rule(principal, ["read", "write"], comet.ResourceKind.TOPIC, "*")
         yield found
 
 
@@ -54,7 +54,7 @@ async def test_a_limited_producer_is_slowed_down_and_its_neighbour_is_not(
 ) -> None:
     caplog.set_level("INFO", "comet")
     sent = values()
-    await broker.admin.set_quota(LIMITED, bytes_in=RATE)
+    await broker.admin.access.set_quota(LIMITED, bytes_in=RATE)
     limited, ann = await of(broker, LIMITED), await of(broker, ANN)
     async with comet.Producer(limited, compression="none", batch_bytes=VALUE_BYTES) as producer:
         deliveries = [await producer.send(TOPIC, value) for value in sent]
@@ -62,7 +62,7 @@ async def test_a_limited_producer_is_slowed_down_and_its_neighbour_is_not(
             for _ in range(20):
                 await other.publish(TOPIC, b"ann")
             assert not deliveries[-1].done(), "it waits"
-        await broker.admin.remove_quota(LIMITED)
+        await broker.admin.access.remove_quota(LIMITED)
         await producer.flush()
         for delivery in deliveries:
             await delivery
@@ -83,7 +83,7 @@ def page(broker: Keyed) -> bytes:
 
 async def test_a_limited_consumer_is_slowed_down_and_its_neighbour_is_not(broker: Keyed) -> None:
     sent = values()
-    await broker.admin.set_quota(LIMITED, bytes_out=RATE)
+    await broker.admin.access.set_quota(LIMITED, bytes_out=RATE)
     limited, ann = await of(broker, LIMITED), await of(broker, ANN)
     async with comet.Producer(ann, compression="none", batch_bytes=VALUE_BYTES) as producer:
         await (await producer.send_many(TOPIC, sent))
@@ -95,12 +95,12 @@ async def test_a_limited_consumer_is_slowed_down_and_its_neighbour_is_not(broker
     reading = asyncio.ensure_future(read_all(limited))
     assert await read_all(ann) == sent
     assert not reading.done(), "it waits"
-    await broker.admin.remove_quota(LIMITED)
+    await broker.admin.access.remove_quota(LIMITED)
     assert await reading == sent
 
 
 async def test_streams_are_limited_and_free_again_once_they_end(broker: Keyed) -> None:
-    await broker.admin.set_quota(LIMITED, streams=1)
+    await broker.admin.access.set_quota(LIMITED, streams=1)
     limited = await of(broker, LIMITED)
     async with comet.Producer(limited) as first:
         await first.publish(TOPIC, b"1")
@@ -113,7 +113,7 @@ async def test_streams_are_limited_and_free_again_once_they_end(broker: Keyed) -
 
 
 async def test_a_call_over_its_quota_is_refused_with_the_time_of_a_retry(broker: Keyed) -> None:
-    await broker.admin.set_quota(LIMITED, bytes_in=10_000, bytes_out=10_000)
+    await broker.admin.access.set_quota(LIMITED, bytes_in=10_000, bytes_out=10_000)
     file, _ = await broker.key("billing.key", LIMITED)
     metadata = (("authorization", f"Bearer {read_access_key(file)}"),)
     credentials = grpc.ssl_channel_credentials(broker.ca.read_bytes())
@@ -143,13 +143,13 @@ def check_refusal(error: grpc.aio.AioRpcError) -> None:
 
 
 async def test_a_quota_is_set_listed_and_removed(broker: Keyed) -> None:
-    made = await broker.admin.set_quota("*", requests=200, streams=5)
+    made = await broker.admin.access.set_quota("*", requests=200, streams=5)
     assert (made.author, made.requests, made.bytes_in) == ("client:admin", 200, 0) and made.set_us
-    await broker.admin.set_quota(ANN, bytes_in=1 << 20)
-    listed = await broker.admin.list_quotas()
+    await broker.admin.access.set_quota(ANN, bytes_in=1 << 20)
+    listed = await broker.admin.access.list_quotas()
     assert [str(one) for one in listed.quotas] == ["*: 200 requests/s, 5 streams", "client:ann: 1.0 MiB/s in"]
-    assert (await broker.admin.list_quotas(principal="*")).quotas == (made,)
-    assert (await broker.admin.remove_quota(ANN)).removed
-    assert not (await broker.admin.remove_quota(ANN)).removed
+    assert (await broker.admin.access.list_quotas(principal="*")).quotas == (made,)
+    assert (await broker.admin.access.remove_quota(ANN)).removed
+    assert not (await broker.admin.access.remove_quota(ANN)).removed
     with pytest.raises(comet.InvalidArgument, match="bytes_in is 0"):
-        await broker.admin.set_quota(ANN, bytes_in=1)
+        await broker.admin.access.set_quota(ANN, bytes_in=1)

@@ -86,7 +86,7 @@ async def issuer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         found.address = server.address
         async with comet.Admin(found.bootstrap(found.token("root", "key-0"))) as admin:
             await admin.create_topic(TOPIC)
-            await admin.add_rule("user:ann", ["read", "write"], comet.ResourceKind.TOPIC, "*")
+            await admin.access.add_rule("user:ann", ["read", "write"], comet.ResourceKind.TOPIC, "*")
         yield found
 
 

@@ -74,8 +74,10 @@ def test_what_can_be_tried_without_a_change_can_be_so_everywhere(act: Act) -> No
         return
     assert act.dry_run == ("dry_run" in fields)
     if act.method:
-        for admin in (comet.Admin, comet.sync.Admin):
-            assert act.dry_run == ("dry_run" in inspect.signature(getattr(admin, act.method)).parameters)
+        _, _, name = act.method.rpartition(".")
+        synchronous = comet.sync.AccessAdmin if "." in act.method else comet.sync.Admin
+        for function in (act.function(), getattr(synchronous, name)):
+            assert act.dry_run == ("dry_run" in inspect.signature(function).parameters)
     if act.dry_run:
         command = _command(act)
         whole = made_command(act) if isinstance(command, ActCommand) else command

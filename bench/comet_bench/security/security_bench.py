@@ -154,12 +154,12 @@ async def _secure(admin: comet.Bootstrap, rules: int) -> str:
 
     client = f"client:{NAME}"
     async with comet.Admin(admin) as found:
-        await found.add_rule(client, ["read", "write"], comet.ResourceKind.TOPIC, f"{NAME}-*")
-        await found.add_rule(client, ["describe"], comet.ResourceKind.CLUSTER, "*")
+        await found.access.add_rule(client, ["read", "write"], comet.ResourceKind.TOPIC, f"{NAME}-*")
+        await found.access.add_rule(client, ["describe"], comet.ResourceKind.CLUSTER, "*")
         for number in range(rules):
-            await found.add_rule(f"client:other-{number}", ["read"], comet.ResourceKind.TOPIC, f"other-{number}")
-        await found.set_quota(client, bytes_in=QUOTA_BYTES, bytes_out=QUOTA_BYTES, streams=1_000)
-        return (await found.create_access_key(client)).text
+            await found.access.add_rule(f"client:other-{number}", ["read"], comet.ResourceKind.TOPIC, f"other-{number}")
+        await found.access.set_quota(client, bytes_in=QUOTA_BYTES, bytes_out=QUOTA_BYTES, streams=1_000)
+        return (await found.access.create_access_key(client)).text
 
 
 # ---- the subjects

@@ -19,7 +19,6 @@ from fastapi import APIRouter, Body, Path, Query
 from pydantic import Field, WithJsonSchema, create_model
 from starlette.routing import BaseRoute
 
-import comet
 from comet.admin.acts import OPERATIONS, Act, Operation
 from comet.admin.documents import document
 from comet.admin.parameters import DRY_RUN, TEXT_CHARS_MAX, Parameter, parameters
@@ -41,18 +40,17 @@ def routes(written: Container[str | None]) -> Iterator[BaseRoute]:
 def made_route(operation: str) -> BaseRoute:
     """The route of an operation."""
     act, route = OPERATIONS[operation]
-    method = getattr(comet.Admin, act.method)
-    result = get_type_hints(method)["return"]
+    result = get_type_hints(act.function())["return"]
     if not is_dataclass(result):
         raise TypeError(f"{act.method} returns no dataclass: write the route of {operation}")
     router = APIRouter(prefix="/v1", tags=[route.path.split("/")[2]], dependencies=STRICT)
-    act_route(router, operation, response_model=model_of(result))(_function(act, route, method))  # type: ignore[arg-type]
+    act_route(router, operation, response_model=model_of(result))(_function(act, route))  # type: ignore[arg-type]
     (made,) = router.routes
     return made
 
 
-def _function(act: Act, route: Operation, method: Callable[..., Any]) -> Callable[..., Any]:
-    own = [one for one in parameters(method) if one.name not in route.fixed]
+def _function(act: Act, route: Operation) -> Callable[..., Any]:
+    own = [one for one in parameters(act.function()) if one.name not in route.fixed]
     first, others = own[: len(route.names)], own[len(route.names) :]
     if len(first) < len(route.names):
         raise TypeError(f"{act.method} lacks parameters for {route.path}")
@@ -64,7 +62,7 @@ def _function(act: Act, route: Operation, method: Callable[..., Any]) -> Callabl
         rest = given if body is None else dict(given["body"])
         changes = act.role != "viewer" and "topic" in names and not dry_run.get(DRY_RUN)
         with catalog.changing(names["topic"]) if changes else nullcontext():
-            return document(await method(admin, *names.values(), **route.fixed, **rest, **dry_run))
+            return document(await act.bound(admin)(*names.values(), **route.fixed, **rest, **dry_run))
 
     declared = [*Signature.from_callable(answer, eval_str=True).parameters.values()][:-1]
     declared += [_keyword(name, _of_path(name, one)) for name, one in zip(route.names, first, strict=True)]

@@ -13,12 +13,15 @@ An act with another form, such as several calls in one command, has a function o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+
+    from comet.admin.admin import Admin
 
 Role = Literal["viewer", "operator", "admin"]
 _CAPITAL: Final = re.compile(r"(?<!^)([A-Z])")
@@ -67,7 +70,7 @@ class Act:
     needs: str  # that a rule must allow a client: operation and kind, as in `comet acl`; empty: the answer is filtered
     summary: str  # what it does, imperative
     about: str = ""  # further sentences
-    method: str = ""  # of comet.Admin
+    method: str = ""  # of comet.Admin, such as delete_topic or access.add_rule
     routes: tuple[Operation, ...] = ()
     command: str = ""  # its words after `comet`
     dry_run: bool = False
@@ -90,6 +93,20 @@ class Act:
         'delete_topic'
         """
         return _CAPITAL.sub(r"_\1", self.name).lower()
+
+    def function(self) -> Callable[..., Any]:
+        """The method as a function, whose signature has the parameters."""
+        from comet.admin.access import AccessAdmin
+        from comet.admin.admin import Admin
+
+        owner, _, name = self.method.rpartition(".")
+        found: Callable[..., Any] = getattr(AccessAdmin if owner else Admin, name)
+        return found
+
+    def bound(self, admin: Admin) -> Callable[..., Any]:
+        """The method of a client."""
+        found: Callable[..., Any] = attrgetter(self.method)(admin)
+        return found
 
     @property
     def request(self) -> type[Message]:
@@ -334,62 +351,62 @@ _ROWS: Final = (
     Act(
         "AddRule", "admin", "alter cluster", "Add a rule that allows or denies operations",
         "Open streams see it within a second. A rule that denies overrides all that allow.",
-        method="add_rule", command="acl add", errors=("LIMIT_EXCEEDED",),
+        method="access.add_rule", command="acl add", errors=("LIMIT_EXCEEDED",),
         routes=(Operation("addRule", "POST", "/v1/rules"),),
     ),
     Act(
         "RemoveRule", "admin", "alter cluster", "Remove a rule",
         "Open streams see it within a second.",
-        method="remove_rule", command="acl remove",
+        method="access.remove_rule", command="acl remove",
         routes=(Operation("removeRule", "POST", "/v1/rules/remove"),),
     ),
     Act(
         "ListRules", "viewer", "describe cluster", "List rules",
         "Shows what each client may do, and whether brokers enforce it.",
-        method="list_rules", command="acl list",
+        method="access.list_rules", command="acl list",
         routes=(Operation("listRules", "GET", "/v1/rules"),),
     ),
     Act(
         "ExplainAccess", "viewer", "describe cluster", "Explain whether a client may do something",
         "Shows the rule that decides.",
-        method="explain_access", command="acl explain",
+        method="access.explain_access", command="acl explain",
         routes=(Operation("explainAccess", "GET", "/v1/rules/explain"),),
     ),
     Act(
         "CreateAccessKey", "admin", "alter cluster", "Create an access key",
         "Shows it once, since brokers keep its digest alone. A principal has two at most: one replaces the other.",
-        method="create_access_key", command="key create", errors=("LIMIT_EXCEEDED",),
+        method="access.create_access_key", command="key create", errors=("LIMIT_EXCEEDED",),
         routes=(Operation("createAccessKey", "POST", "/v1/access-keys"),),
     ),
     Act(
         "ListAccessKeys", "viewer", "describe cluster", "List access keys",
         "Shows whose each is, and when it expires.",
-        method="list_access_keys", command="key list",
+        method="access.list_access_keys", command="key list",
         routes=(Operation("listAccessKeys", "GET", "/v1/access-keys"),),
     ),
     Act(
         "RevokeAccessKey", "admin", "alter cluster", "Revoke an access key",
         "Its open streams end within a second.",
-        method="revoke_access_key", command="key revoke",
+        method="access.revoke_access_key", command="key revoke",
         routes=(Operation("revokeAccessKey", "DELETE", "/v1/access-keys/{id}"),),
     ),
     # ---- quotas
     Act(
         "SetQuota", "admin", "alter cluster", "Set the quota of a principal",
         "In place of its earlier one. Clients that send or read faster are slowed down, within a second.",
-        method="set_quota", command="quota set", errors=("LIMIT_EXCEEDED",),
+        method="access.set_quota", command="quota set", errors=("LIMIT_EXCEEDED",),
         routes=(Operation("setQuota", "PUT", "/v1/quotas/{principal}"),),
     ),
     Act(
         "ListQuotas", "viewer", "describe cluster", "List quotas",
         "Shows what each principal may use of each broker.",
-        method="list_quotas", command="quota list",
+        method="access.list_quotas", command="quota list",
         routes=(Operation("listQuotas", "GET", "/v1/quotas"),),
     ),
     Act(
         "RemoveQuota", "admin", "alter cluster", "Remove the quota of a principal",
         "Then the one of `*` holds for it, if there is one.",
-        method="remove_quota", command="quota remove",
+        method="access.remove_quota", command="quota remove",
         routes=(Operation("removeQuota", "DELETE", "/v1/quotas/{principal}"),),
     ),
 )  # fmt: skip

@@ -105,8 +105,7 @@ def _function(act: Act) -> Callable[..., None]:
 
     import comet
 
-    method = getattr(comet.Admin, act.method)
-    own = parameters(method)
+    own = parameters(act.function())
     in_path = act.routes[0].names
 
     @guarded
@@ -118,7 +117,7 @@ def _function(act: Act) -> Callable[..., None]:
         async with comet.Admin(bootstrap_of(context, bootstrap)) as admin:
 
             async def call(*, dry_run: bool) -> Any:
-                return await method(admin, **values, **({DRY_RUN: dry_run} if act.dry_run else {}))
+                return await act.bound(admin)(**values, **({DRY_RUN: dry_run} if act.dry_run else {}))
 
             if act.asks and not (yes or dry_run):
                 names = dict(zip(in_path, values.values(), strict=False))

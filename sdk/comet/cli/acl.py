@@ -71,7 +71,7 @@ async def import_(
     added = 0
     async with comet.Admin(bootstrap) as admin:
         for rule in found.rules:
-            change = await admin.add_rule(rule.principal, rule.operations, rule.kind, rule.name, deny=rule.deny)
+            change = await admin.access.add_rule(rule.principal, rule.operations, rule.kind, rule.name, deny=rule.deny)
             added += change.changed
     if json_output:
         print_json({"rules": len(found.rules), "added": added})
@@ -90,7 +90,7 @@ async def export(
     from comet.cli._acl_file import lines_of
 
     async with comet.Admin(bootstrap) as admin:
-        listed = await admin.list_rules()
+        listed = await admin.access.list_rules()
     for line in lines_of(listed.rules, casbin=casbin):
         print(line)
 
@@ -122,4 +122,6 @@ async def _by_cluster(bootstrap: str, expectations: Sequence[Expectation]) -> li
     import comet
 
     async with comet.Admin(bootstrap) as admin:
-        return [await admin.explain_access(one.principal, one.operation, one.kind, one.name) for one in expectations]
+        return [
+            await admin.access.explain_access(one.principal, one.operation, one.kind, one.name) for one in expectations
+        ]

@@ -15,6 +15,7 @@ The classes are generated from the asynchronous ones by `make generate`.
 from __future__ import annotations
 
 from comet.event_loop import call
+from comet.sync.access import AccessAdmin
 from comet.sync.admin import Admin
 from comet.sync.consumer import Consumer
 from comet.sync.delivery import BulkDelivery, Delivery
@@ -28,6 +29,7 @@ from comet.sync.time_merge import MergedReader
 from comet.sync.transaction import Transaction, TransactionalProducer
 
 __all__ = [
+    "AccessAdmin",
     "Admin",
     "BulkDelivery",
     "Consumer",

@@ -9,8 +9,6 @@ from types import TracebackType
 from typing import Annotated, Any, Self
 
 from comet import limits
-from comet.admin import access_keys as keys
-from comet.admin import quotas, rules
 from comet.admin.admin import Admin as AsyncAdmin
 from comet.admin.history import History
 from comet.admin.parameters import (
@@ -47,6 +45,7 @@ from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDe
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
 from comet.settings.topic import TopicConfig
+from comet.sync.access import AccessAdmin
 from comet.types import UNLISTED, GroupInfo, GroupSummary, ResetPartition, StartLike, wall_clock_us
 from comet.wire.transport import Connect
 
@@ -79,6 +78,11 @@ class Admin:
                 )
             )
         )
+
+    @property
+    def access(self) -> AccessAdmin:
+        """What clients may do, and how much."""
+        return AccessAdmin(self._async.access)
 
     def create_topic(
         self, name: str, *, partitions: int = 1, replicas: int = 0, config: TopicConfig | None = None, **settings: Any
@@ -504,148 +508,6 @@ class Admin:
                 broker, topics=topics, every_topic=every_topic, groups=groups, step_s=step_s, since_us=since_us
             )
         )
-
-    def add_rule(
-        self,
-        principal: rules.Principal,
-        operations: rules.Operations,
-        kind: rules.RuleKind,
-        name: rules.ResourceName,
-        *,
-        deny: rules.Deny = False,
-    ) -> rules.RuleChange:
-        """Adds a rule: clients may do these operations, or with `deny` may not. A rule that denies overrides all that
-        allow. Open streams see it within a second.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         print(admin.add_rule("client:billing", ["read"], comet.ResourceKind.TOPIC, "invoices"))
-        >>> run(example)
-        done: allow client:billing read topic invoices; not enforced: the broker has no superusers
-        """
-        return call(self._async.add_rule(principal, operations, kind, name, deny=deny))
-
-    def remove_rule(
-        self,
-        principal: rules.Principal,
-        operations: rules.Operations,
-        kind: rules.RuleKind,
-        name: rules.ResourceName,
-        *,
-        deny: rules.Deny = False,
-    ) -> rules.RuleChange:
-        """Removes a rule. Open streams see it within a second.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         print(admin.remove_rule("*", ["read"], comet.ResourceKind.TOPIC, "*").changed)
-        >>> run(example)
-        False
-        """
-        return call(self._async.remove_rule(principal, operations, kind, name, deny=deny))
-
-    def list_rules(self, *, principal: rules.OfPrincipal = "") -> rules.RuleList:
-        """All rules, or those of a principal; and whether the broker that answers enforces them.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         print(admin.list_rules())
-        >>> run(example)
-        0 rules; not enforced: the broker has no superusers
-        """
-        return call(self._async.list_rules(principal=principal))
-
-    def explain_access(
-        self, principal: rules.Principal, operation: rules.OneOperation, kind: rules.RuleKind, name: rules.ResourceName
-    ) -> rules.AccessDecision:
-        """Whether a client may do something, and the rule that decides.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         print(admin.explain_access("*", comet.RuleOperation.READ, comet.ResourceKind.TOPIC, "t"))
-        >>> run(example)
-        yes: this broker has no superusers, so every client may do everything
-        """
-        return call(self._async.explain_access(principal, operation, kind, name))
-
-    def create_access_key(self, principal: keys.Holder, *, days: keys.Days = 0) -> keys.NewAccessKey:
-        """Creates an access key for a principal that has one at most. Brokers get its digest alone: keep its `text`.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         made = admin.create_access_key("client:billing", days=90)
-        ...         print(made.text, made.key.principal)
-        >>> run(example)
-        comet_..._... client:billing
-        """
-        return call(self._async.create_access_key(principal, days=days))
-
-    def list_access_keys(self, *, principal: keys.OfPrincipal = "") -> keys.AccessKeyList:
-        """The access keys, or those of a principal; and whether the broker that answers takes them.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         print(admin.list_access_keys())
-        >>> run(example)
-        0 access keys; not taken: the broker has no setting access_keys
-        """
-        return call(self._async.list_access_keys(principal=principal))
-
-    def revoke_access_key(self, key_id: keys.AccessKeyId) -> keys.AccessKeyRevocation:
-        """Revokes an access key. Its open streams end within a second.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         made = admin.create_access_key("client:billing")
-        ...         print(admin.revoke_access_key(made.key.id))
-        >>> run(example)
-        revoked: ... of client:billing
-        """
-        return call(self._async.revoke_access_key(key_id))
-
-    def set_quota(
-        self,
-        principal: quotas.Principal,
-        *,
-        bytes_in: quotas.BytesIn = 0,
-        bytes_out: quotas.BytesOut = 0,
-        requests: quotas.Requests = 0,
-        streams: quotas.Streams = 0,
-    ) -> quotas.Quota:
-        """Sets what a principal may use of each broker, in place of its earlier quota. Open streams see it within a
-        second: a client that sends or reads faster is slowed down, and nothing that it has sent is refused.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         print(admin.set_quota("client:billing", bytes_in=1 << 20))
-        >>> run(example)
-        client:billing: 1.0 MiB/s in
-        """
-        return call(
-            self._async.set_quota(principal, bytes_in=bytes_in, bytes_out=bytes_out, requests=requests, streams=streams)
-        )
-
-    def list_quotas(self, *, principal: quotas.OfPrincipal = "") -> quotas.QuotaList:
-        """The quotas, or the one of a principal.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         print(admin.list_quotas())
-        >>> run(example)
-        0 quotas
-        """
-        return call(self._async.list_quotas(principal=principal))
-
-    def remove_quota(self, principal: quotas.Principal) -> quotas.QuotaRemoval:
-        """Removes the quota of a principal, for which the one of `*` then holds.
-
-        >>> def example(address: str) -> None:
-        ...     with comet.sync.Admin(address) as admin:
-        ...         print(admin.remove_quota("client:billing"))
-        >>> run(example)
-        nothing to do: client:billing has no quota of its own
-        """
-        return call(self._async.remove_quota(principal))
 
     def close(self) -> None:
         """Closes the connections."""
