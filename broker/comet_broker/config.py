@@ -25,6 +25,7 @@ class BrokerConfig:
     jwt_audience: str = ""
     jwt_keys: str = ""  # the issuer's JWK set: a URL or a file
     jwt_claim: str = "sub"  # "ann" in it is the principal user:ann
+    jwt_roles: str = ""  # the claim with roles: "finance" in it is role:finance; empty: tokens have none
     superusers: tuple[str, ...] = ()  # clients that may do everything; with any, rules say what others may do
     audit: bool | None = None  # whether it keeps an audit log; None: with superusers
     brokers_host: str = ""  # where other brokers connect, if it is a listener of its own; empty: host

@@ -53,6 +53,7 @@ SETTINGS: Final = (
     _row("jwt_audience", "text", "Audience that a token must name."),
     _row("jwt_keys", "text", "The issuer's keys (a JWK set): an https URL, or a file."),
     _row("jwt_claim", "text", "Claim of a token that names its principal: ann is user:ann."),
+    _row("jwt_roles", "text", "Claim of a token with the roles of its principal: finance is role:finance."),
     _row("superusers", "words", "Clients that may do everything, such as client:admin; others then need rules."),
     _row("audit", "switch", "Keep an audit log; if not set, a broker with `superusers` does."),
     _row("brokers_host", "text", "Address to listen on for other brokers, if it differs from `host`."),

@@ -33,6 +33,7 @@ TAGS: Final = {
     "brokers": "The cluster and its brokers.",
     "rules": "Rules of access: what clients of the brokers may do.",
     "access-keys": "Access keys: by which clients of the brokers say who they are.",
+    "roles": "Roles: principals of the brokers' clients that have the same rules.",
     "quotas": "Quotas: how much each client of the brokers may use of each broker.",
     "operations": "Health and metrics of this gateway, for load balancers, Kubernetes and Prometheus.",
 }

@@ -42,7 +42,17 @@ if TYPE_CHECKING:
         TopicDeletion,
         TopicPage,
     )
-    from comet.admin.rules import AccessDecision, ResourceKind, Rule, RuleChange, RuleList, RuleOperation
+    from comet.admin.rules import (
+        AccessDecision,
+        ResourceKind,
+        RoleChange,
+        RoleList,
+        RoleMember,
+        Rule,
+        RuleChange,
+        RuleList,
+        RuleOperation,
+    )
     from comet.app import App
     from comet.client.bootstrap import Bootstrap
     from comet.consumer.consumer import Consumer
@@ -265,6 +275,9 @@ __all__ = [
     "ResetPartition",
     "ResourceKind",
     "Resumed",
+    "RoleChange",
+    "RoleList",
+    "RoleMember",
     "Rule",
     "RuleChange",
     "RuleList",
@@ -346,6 +359,9 @@ _OWN = {
     "NewRecord": "comet.values.record",
     "PartitionRecovery": "comet.admin.recovery",
     "PartitionsAdded": "comet.admin.results",
+    "RoleChange": "comet.admin.rules",
+    "RoleList": "comet.admin.rules",
+    "RoleMember": "comet.admin.rules",
     "RuleOperation": "comet.admin.rules",
     "RuleList": "comet.admin.rules",
     "RuleChange": "comet.admin.rules",

@@ -71,6 +71,9 @@ CALL_RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
     "Admin/CreateAccessKey": (OPERATOR,),
     "Admin/ListAccessKeys": (LOOKER,),
     "Admin/RevokeAccessKey": (OPERATOR,),
+    "Admin/GrantRole": (OPERATOR,),
+    "Admin/RevokeRole": (OPERATOR,),
+    "Admin/ListRoles": (LOOKER,),
     "Admin/SetQuota": (OPERATOR,),
     "Admin/ListQuotas": (LOOKER,),
     "Admin/RemoveQuota": (OPERATOR,),
@@ -292,11 +295,51 @@ async def test_a_rule_reaches_open_streams(broker: Secured) -> None:
         await producer.publish(TOPIC, b"2")  # that was not taken away
 
 
+async def test_a_role_is_granted_and_revoked_under_open_streams(broker: Secured) -> None:
+    access = broker.admin.access
+    for rule in (READ, WRITE):
+        await access.add_rule("role:finance", [rule[0]], comet.ResourceKind(rule[1]), rule[2])
+    ours = comet.Bootstrap(broker.address, **broker.files)
+    async with comet.Producer(ours) as producer:
+        with pytest.raises(comet.TopicNotFound):
+            await producer.publish(TOPIC, b"0")
+    assert (await access.grant_role("role:finance", ME)).changed
+    assert not (await access.grant_role("role:finance", ME)).changed
+    async with comet.Producer(ours) as producer, comet.Consumer(ours, TOPIC, start="earliest") as consumer:
+        await producer.publish(TOPIC, b"1")
+        assert (await anext(consumer)).value == b"1"
+        (member,) = (await access.list_roles(principal=ME)).members
+        assert (member.role, member.principal, member.author) == ("role:finance", ME, "client:admin")
+        assert not (await access.list_roles(role="role:other")).members
+        assert (await access.revoke_role("role:finance", ME)).changed
+        with pytest.raises(comet.TopicNotFound):
+            async with asyncio.timeout(30):
+                await anext(consumer)
+    assert not (await access.revoke_role("role:finance", ME)).changed
+
+
+async def test_what_is_no_role_or_no_principal_is_refused(broker: Secured) -> None:
+    access = broker.admin.access
+    for role, principal in (("finance", ME), ("role:a", "role:b"), ("role:a", "*")):
+        with pytest.raises(comet.InvalidArgument):
+            await access.grant_role(role, principal)
+    with pytest.raises(comet.InvalidArgument, match="is a role"):
+        await access.create_access_key("role:finance")
+    with pytest.raises(comet.InvalidArgument, match="is a role"):
+        await access.set_quota("role:finance", requests=1)
+    read, topic = comet.RuleOperation.READ, comet.ResourceKind.TOPIC
+    with pytest.raises(comet.InvalidArgument, match="is not a role"):
+        await access.explain_access(ME, read, topic, TOPIC, roles="finance")
+
+
 async def test_a_client_without_rules_may_not_take_the_rules_away(broker: Secured) -> None:
     async with comet.Admin(comet.Bootstrap(broker.address, **broker.files)) as ours:
         for attempt in (ours.access.add_rule, ours.access.remove_rule):
             with pytest.raises(comet.Forbidden):
                 await attempt(ME, ["alter"], comet.ResourceKind.CLUSTER, "*")
+        for change in (ours.access.grant_role, ours.access.revoke_role):
+            with pytest.raises(comet.Forbidden):
+                await change("role:finance", ME)
     listed = await broker.admin.access.list_rules()
     assert listed.enforced and listed.superusers == ("client:admin",) and not listed.rules
     read, topic = comet.RuleOperation.READ, comet.ResourceKind.TOPIC

@@ -13,8 +13,14 @@ from comet.cli._commands import app
 
 pytestmark = pytest.mark.slow
 
-POLICY = "p, client:billing, topic/invoices-*, read\np, *, topic/invoices-*, delete, deny\n"
-FILE = "allow client:billing read topic invoices-*\ndeny * delete topic invoices-*\n"
+POLICY = """p, role:finance, topic/invoices-*, read
+p, *, topic/invoices-*, delete, deny
+g, client:billing, role:finance
+"""
+FILE = """role role:finance client:billing
+allow role:finance read topic invoices-*
+deny * delete topic invoices-*
+"""
 
 
 def test_rules_go_in_and_come_out_as_files(tmp_path: Path) -> None:
@@ -27,10 +33,22 @@ def test_rules_go_in_and_come_out_as_files(tmp_path: Path) -> None:
             done = CliRunner().invoke(app, ["acl", *words, "--bootstrap", broker.address])
             return done.exit_code, done.stdout
 
-        assert json.loads(run("import", str(policy), "--casbin", "--json")[1]) == {"rules": 2, "added": 2}
+        assert json.loads(run("import", str(policy), "--casbin", "--json")[1]) == {
+            "rules": 2,
+            "added": 2,
+            "members": 1,
+            "granted": 1,
+        }
         assert run("export") == (0, FILE)
         (tmp_path / "rules.txt").write_text(FILE)
-        assert json.loads(run("import", str(tmp_path / "rules.txt"), "--json")[1]) == {"rules": 2, "added": 0}
-        assert "p, client:billing, topic/invoices-*, read, allow\n" in run("export", "--casbin")[1]
+        assert json.loads(run("import", str(tmp_path / "rules.txt"), "--json")[1]) == {
+            "rules": 2,
+            "added": 0,
+            "members": 1,
+            "granted": 0,
+        }
+        casbin = run("export", "--casbin")[1]
+        assert "p, role:finance, topic/invoices-*, read, allow\n" in casbin
+        assert "g, client:billing, role:finance\n" in casbin
         code, said = run("test", str(expectations))
         assert code == 1 and "client:other may not read topic invoices-1: yes: " in said, "it enforces no rules"

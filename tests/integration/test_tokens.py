@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -54,10 +54,17 @@ class Issuing:
         self.keys[kid] = ec.generate_private_key(ec.SECP256R1())
         self.publish()
 
-    def token(self, name: str, kid: str, *, seconds: float = 600.0, age_s: float = 0.0) -> Path:
+    def token(
+        self, name: str, kid: str, *, seconds: float = 600.0, age_s: float = 0.0, groups: Sequence[str] = ()
+    ) -> Path:
         """A file with a token of user:NAME."""
-        claims = {"iss": "https://login.example", "aud": "comet", "sub": name, "exp": time.time() + seconds}
-        claims["iat"] = time.time() - age_s
+        claims: dict[str, Any] = {
+            "iss": "https://login.example",
+            "aud": "comet",
+            "sub": name,
+            "exp": time.time() + seconds,
+        }
+        claims |= {"iat": time.time() - age_s, "groups": list(groups)}
         return self.write(f"{name}.token", jwt.encode(claims, self.keys[kid], "ES256", {"kid": kid}))
 
     def bootstrap(self, token: Path) -> comet.Bootstrap:
@@ -79,6 +86,7 @@ async def issuer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         jwt_issuer="https://login.example",
         jwt_audience="comet",
         jwt_keys=str(found.file),
+        jwt_roles="groups",
         superusers=("user:root",),
         drain_grace_ms=100,
     )
@@ -100,6 +108,31 @@ async def test_a_token_is_its_principal(issuer: Issuing) -> None:
     async with comet.Producer(issuer.bootstrap(issuer.token("ann", "key-0"))) as producer:
         with pytest.raises(comet.CredentialsRefused, match="Signature verification failed"):
             await producer.publish(TOPIC, b"1")
+
+
+async def test_a_token_has_the_roles_that_its_issuer_gives(issuer: Issuing) -> None:
+    async with comet.Admin(issuer.bootstrap(issuer.token("root", "key-0"))) as admin:
+        await admin.access.add_rule("role:writers", ["write"], comet.ResourceKind.TOPIC, TOPIC)
+        write, topic = comet.RuleOperation.WRITE, comet.ResourceKind.TOPIC
+        explain = admin.access.explain_access
+        assert (await explain("user:bob", write, topic, TOPIC, roles="role:staff,role:writers")).allowed
+        assert not (await explain("user:bob", write, topic, TOPIC)).allowed
+        ours = issuer.bootstrap(issuer.token("bob", "key-0", groups=["staff", "writers"]))
+        async with comet.Producer(ours) as producer:
+            await producer.publish(TOPIC, b"1")
+            await admin.access.remove_rule("role:writers", ["write"], comet.ResourceKind.TOPIC, TOPIC)
+            with pytest.raises(comet.TopicNotFound):
+                await publish_until_refused(producer)
+    async with comet.Producer(issuer.bootstrap(issuer.token("eve", "key-0", groups=["root", "admin"]))) as producer:
+        with pytest.raises(comet.TopicNotFound):
+            await producer.publish(TOPIC, b"1")
+
+
+async def publish_until_refused(producer: comet.Producer) -> None:
+    """For at most a minute."""
+    async with asyncio.timeout(60):
+        while True:
+            await producer.publish(TOPIC, b"2")
 
 
 async def test_an_expired_token_ends_its_streams_and_a_renewed_one_goes_on(issuer: Issuing) -> None:

@@ -1,7 +1,8 @@
 """Decisions on access against a naive evaluator that walks all rules, and against pycasbin: 10^5 rules and questions.
 
-Names are from two letters, so that exact names and prefixes overlap. pycasbin gets a rule as one row for each
-operation, with the implied one written out.
+Names are from two letters, so that exact names and prefixes overlap. Roles are granted, or come with the question, as
+those of a token. pycasbin gets a rule as one row for each operation, with the implied one written out, and roles as
+its own.
 """
 
 from __future__ import annotations
@@ -16,9 +17,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet_broker.core.rules import KINDS, OPERATIONS, CompiledRules, Kind, Operation, Rule, check_rule
+from comet_broker.core.rules import (
+    KINDS,
+    OPERATIONS,
+    CompiledRules,
+    Kind,
+    Operation,
+    RoleMember,
+    Rule,
+    check_member,
+    check_rule,
+)
 
 PRINCIPALS: Final = ("client:a", "client:b", "client:c")
+ROLES: Final = ("role:x", "role:y")
 SEEDS: Final = 10
 TABLES: Final = 200  # of each seed
 RULES: Final = 50  # of each table
@@ -37,11 +49,15 @@ r = principal, kind, operation, name
 [policy_definition]
 p = principal, kind, operation, name, eft
 
+[role_definition]
+g = _, _
+
 [policy_effect]
 e = some(where (p.eft == allow)) && !some(where (p.eft == deny))
 
 [matchers]
-m = r.operation == p.operation && r.kind == p.kind && matches(r.principal, p.principal) && matches(r.name, p.name)
+m = r.operation == p.operation && r.kind == p.kind && (p.principal == "*" || g(r.principal, p.principal)) && \
+    matches(r.name, p.name)
 """
 
 
@@ -50,13 +66,17 @@ class Question(NamedTuple):
     operation: Operation
     kind: Kind
     name: str
+    roles: tuple[str, ...] = ()  # of its token
 
 
-def naive(rules: list[Rule], question: Question) -> Rule | None:
-    """The rule that decides: of those that match, a deny; then the most specific, the principal's own, the first."""
-    found: list[tuple[bool, bool, int, bool, int]] = []
+def naive(rules: list[Rule], members: list[RoleMember], question: Question) -> Rule | None:
+    """The rule that decides: of those that match, a deny; then the most specific, the principal's own, that of its
+    first role, the first."""
+    roles = {one.role for one in members if one.principal == question.principal} | set(question.roles)
+    rank = {"*": 0, "role:y": 1, "role:x": 2, question.principal: 3}
+    found: list[tuple[bool, bool, int, int, int]] = []
     for index, rule in enumerate(rules):
-        if rule.kind != question.kind or (rule.principal not in {"*", question.principal}):
+        if rule.kind != question.kind or (rule.principal not in {"*", question.principal, *roles}):
             continue
         prefix = rule.name[-1] == "*"
         if question.name != rule.name and not (prefix and question.name.startswith(rule.name[:-1])):
@@ -66,7 +86,7 @@ def naive(rules: list[Rule], question: Question) -> Rule | None:
             wanted = {"describe", "read", "write", "alter", "delete"}
         if wanted.isdisjoint(rule.operations):
             continue
-        found.append((rule.effect == "deny", not prefix, len(rule.name), rule.principal != "*", -index))
+        found.append((rule.effect == "deny", not prefix, len(rule.name), rank[rule.principal], -index))
     return rules[-max(found)[-1]] if found else None
 
 
@@ -80,7 +100,7 @@ def random_rule(random: Random) -> Rule:
     shape = random.random()
     name = "*" if kind == "cluster" or shape < 0.1 else random_name(random) + ("*" if shape < 0.5 else "")
     return Rule(
-        principal=random.choice((*PRINCIPALS, "*")),
+        principal=random.choice((*PRINCIPALS, *ROLES, "*")),
         effect=random.choices(("allow", "deny"), (3, 1))[0],
         operations=tuple(operations[:2]),
         kind=kind,
@@ -88,10 +108,15 @@ def random_rule(random: Random) -> Rule:
     )
 
 
+def random_members(random: Random) -> list[RoleMember]:
+    return [RoleMember(random.choice(ROLES), random.choice(PRINCIPALS)) for _ in range(random.randint(0, 4))]
+
+
 def random_question(random: Random) -> Question:
     kind = random.choices(KINDS, (12, 4, 2, 1))[0]
     name = "*" if kind == "cluster" else random_name(random, 5)
-    return Question(random.choice(PRINCIPALS), random.choice(OPERATIONS[kind]), kind, name)
+    roles = tuple(role for role in ROLES if random.random() < 0.2)
+    return Question(random.choice(PRINCIPALS), random.choice(OPERATIONS[kind]), kind, name, roles)
 
 
 def outcome(rule: Rule | None) -> str:
@@ -104,9 +129,10 @@ def test_decisions_equal_those_of_a_naive_evaluator(seed: int) -> None:
     outcomes = Counter[str]()
     for _ in range(TABLES):
         rules = [random_rule(random) for _ in range(RULES)]
-        compiled = CompiledRules(check_rule(rule) for rule in rules)
+        members = random_members(random)
+        compiled = CompiledRules(map(check_rule, rules), map(check_member, members))
         questions = [random_question(random) for _ in range(QUESTIONS)]
-        expected = [naive(rules, question) for question in questions]
+        expected = [naive(rules, members, question) for question in questions]
         for question, rule in zip(questions, expected, strict=True):
             allowed = outcome(rule) == "allow"
             decision = compiled.explain(*question)
@@ -120,7 +146,7 @@ def test_decisions_equal_those_of_a_naive_evaluator(seed: int) -> None:
 names = st.text("ab", min_size=1, max_size=4)
 any_rule = st.builds(
     Rule,
-    principal=st.sampled_from((*PRINCIPALS[:2], "*")),
+    principal=st.sampled_from((*PRINCIPALS[:2], *ROLES, "*")),
     effect=st.sampled_from(("allow", "deny")),
     operations=st.sets(st.sampled_from(OPERATIONS["topic"]), min_size=1, max_size=2).map(tuple),
     kind=st.just("topic"),
@@ -128,13 +154,19 @@ any_rule = st.builds(
 )
 
 
-@given(
-    st.lists(any_rule, max_size=6),
-    st.builds(Question, st.sampled_from(PRINCIPALS[:2]), st.sampled_from(OPERATIONS["topic"]), st.just("topic"), names),
+roles = st.sets(st.sampled_from(ROLES)).map(sorted).map(tuple)
+any_question = st.builds(
+    Question, st.sampled_from(PRINCIPALS[:2]), st.sampled_from(OPERATIONS["topic"]), st.just("topic"), names, roles
 )
-def test_a_decision_equals_that_of_a_naive_evaluator(rules: list[Rule], question: Question) -> None:
-    expected = naive(rules, question)
-    compiled = CompiledRules(rules)
+any_member = st.builds(RoleMember, st.sampled_from(ROLES), st.sampled_from(PRINCIPALS[:2]))
+
+
+@given(st.lists(any_rule, max_size=6), st.lists(any_member, max_size=3), any_question)
+def test_a_decision_equals_that_of_a_naive_evaluator(
+    rules: list[Rule], members: list[RoleMember], question: Question
+) -> None:
+    expected = naive(rules, members, question)
+    compiled = CompiledRules(rules, members)
     assert compiled.explain(*question).rule == expected
     assert compiled.allows(*question) == (outcome(expected) == "allow")
 
@@ -164,11 +196,16 @@ def test_decisions_equal_those_of_pycasbin(seed: int) -> None:
     outcomes = Counter[bool]()
     for _ in range(CASBIN_TABLES):
         rules = [random_rule(random) for _ in range(CASBIN_RULES)]
+        members = random_members(random)
         enforcer.clear_policy()
+        enforcer.get_role_manager().clear()
         assert enforcer.add_policies(policies(rules))
-        compiled = CompiledRules(rules)
+        granted = {one.identity for one in members}
+        for role, principal in sorted(granted):
+            assert enforcer.add_grouping_policy(principal, role)
+        compiled = CompiledRules(rules, members)
         for _ in range(CASBIN_QUESTIONS):
-            question = random_question(random)
+            question = random_question(random)._replace(roles=())
             if random.random() < 0.5:  # one that a rule concerns
                 kind, name = (rule := random.choice(rules)).kind, rule.name
                 name = name if kind == "cluster" else name.replace("*", random_name(random))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from comet.admin.rules import ResourceKind, RuleOperation
 from comet.errors import Forbidden, GroupNotFound, TopicNotFound
-from comet_broker.access.client_access import EVERYTHING, ClientAccess
+from comet_broker.access.client_access import AUDIT_TOPIC, EVERYTHING, ClientAccess
 from comet_broker.access.control import AccessControl, restricted_by
+from comet_broker.access.holder import CredentialHolder
 from comet_broker.access.needs import _literal_start
 from comet_broker.core.cluster import ClusterState, Versioned
-from comet_broker.core.rules import KINDS, OPERATIONS, Effect, Operation, Rule, RuleTable
+from comet_broker.core.rules import KINDS, OPERATIONS, Effect, Operation, RoleMember, Rule, RuleTable
 
 ME = "client:billing"
 
@@ -19,9 +22,9 @@ def rule(operation: Operation = "read", name: str = "t", *, effect: Effect = "al
     return Rule(principal, effect, (operation,), "topic", name)
 
 
-def state_of(*rules: Rule, revision: int) -> ClusterState:
+def state_of(*rules: Rule, members: Sequence[RoleMember] = (), revision: int) -> ClusterState:
     state = ClusterState(revision=revision)
-    state.rules = Versioned(RuleTable(rules).encode(), revision, revision)
+    state.rules = Versioned(RuleTable(rules, tuple(members)).encode(), revision, revision)
     return state
 
 
@@ -31,9 +34,14 @@ class Followed:
     def __init__(self) -> None:
         self.control = AccessControl(["client:admin"])
         self.ended: list[str] = []
+        self.clients = [self.control.of(ME), self.control.of("client:other"), self.control.of("client:admin")]
         self.control.on_restricted.append(
-            lambda restricted: self.ended.extend(one for one in (ME, "client:other") if restricted(one))
+            lambda restricted: self.ended.extend(one.principal for one in self.clients if restricted(one))
         )
+
+    def newly_ended(self) -> list[str]:
+        ended, self.ended = self.ended, []
+        return ended
 
 
 def test_the_words_of_the_sdk_are_those_of_the_broker() -> None:
@@ -95,6 +103,49 @@ def test_removed_rules_are_gone() -> None:
     followed.control.moved(state_of(rule(), revision=1))
     followed.control.moved(ClusterState(revision=2))
     assert not followed.control.of(ME).allows("read", "topic", "t")
+
+
+def test_a_role_is_that_of_its_members_and_of_tokens_that_have_it() -> None:
+    followed = Followed()
+    reader = rule(principal="role:readers")
+    followed.control.moved(state_of(reader, members=[RoleMember("role:readers", ME)], revision=1))
+    token = followed.control.of_holder(CredentialHolder("user:ann", "kid:one", 7, ("role:readers",)))
+    for access in (followed.control.of(ME), token):
+        access.check([("read", "topic", "t")])
+    for access in (followed.control.of("client:other"), followed.control.of("user:ann")):
+        assert not access.allows("read", "topic", "t")
+    followed.control.moved(state_of(rule("read", AUDIT_TOPIC, principal="role:readers"), revision=2))
+    assert token.allows("read", "topic", AUDIT_TOPIC)
+    assert followed.control.explain("user:ann", "read", "topic", AUDIT_TOPIC, ("role:readers",)).allowed
+
+
+def test_streams_end_when_a_role_is_revoked_or_allows_less() -> None:
+    followed = Followed()
+    allow, deny = rule(principal="role:a"), rule("write", effect="deny", principal="role:b")
+    mine, other, denied = RoleMember("role:a", ME), RoleMember("role:a", "client:other"), RoleMember("role:b", ME)
+    followed.clients.append(followed.control.of_holder(CredentialHolder("user:ann", "kid:one", 7, ("role:a",))))
+    steps: list[tuple[list[Rule], list[RoleMember], list[str]]] = [
+        ([allow], [mine, other], []),
+        ([allow], [mine], ["client:other"]),  # revoked
+        ([allow, deny], [mine], []),  # it concerns none of them
+        ([allow, deny], [mine, denied], [ME]),  # granted, and it denies
+        ([allow, deny], [mine, denied, other], []),  # granted, and it allows
+        ([deny], [mine, denied, other], [ME, "client:other", "user:ann"]),
+        ([deny], [denied, other], []),  # revoked, and it allowed nothing any more
+        ([allow, deny], [other], []),  # a deny less
+        ([allow, deny, rule("alter", effect="deny", principal="role:a")], [], ["client:other", "user:ann"]),
+    ]
+    for revision, (rules, members, ended) in enumerate(steps, 1):
+        followed.control.moved(state_of(*rules, members=members, revision=revision))
+        assert followed.newly_ended() == ended, revision
+
+
+def test_a_role_makes_no_superuser_and_is_no_client() -> None:
+    control = AccessControl(["client:admin"])
+    token = control.of_holder(CredentialHolder("user:ann", "kid:one", 7, ("role:admin",)))
+    assert not token.allows("alter", "cluster", "*")
+    control.moved(state_of(members=[RoleMember("role:admin", "client:admin")], revision=1))
+    assert not token.allows("alter", "cluster", "*")
 
 
 def test_a_change_of_author_or_order_restricts_none() -> None:

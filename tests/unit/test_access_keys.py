@@ -186,7 +186,7 @@ def test_an_expired_key_is_refused(broker: Broker) -> None:
     end = broker.clock.now_us + 1_000_000
     broker.keys.moved(state_of(key_of(text, expires_us=end), revision=2))
     broker.clock.now_us = end - 1
-    assert broker.credentials.holder(presented(text)) == (BILLING, id_of(text), end)
+    assert broker.credentials.holder(presented(text)) == (BILLING, id_of(text), end, ())
     broker.clock.now_us = end
     with pytest.raises(CredentialsRefused, match="has expired"):
         broker.credentials.holder(presented(text))

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from typer.testing import CliRunner
 
-from comet.admin.rules import ResourceKind, Rule, RuleOperation
+from comet.admin.rules import ResourceKind, RoleMember, Rule, RuleOperation
 from comet.cli._acl_file import lines_of, read_acl_file
 from comet.cli._commands import app
 from comet.errors import InvalidArgument
@@ -17,6 +17,7 @@ TEXT = """
 # who may read invoices
 allow client:billing describe,read topic invoices-*
 deny * delete topic invoices-*      # never
+role role:finance client:ann
 
 client:billing may read topic invoices-1
 client:billing may not write topic invoices-1
@@ -35,9 +36,10 @@ def test_a_file_has_rules_and_expectations(file: Path) -> None:
         "allow client:billing describe,read topic invoices-*",
         "deny * delete topic invoices-*",
     ]
+    assert list(map(str, found.members)) == ["role:finance of client:ann"]
     assert [(one.line, str(one)) for one in found.expectations] == [
-        (6, "client:billing may read topic invoices-1"),
-        (7, "client:billing may not write topic invoices-1"),
+        (7, "client:billing may read topic invoices-1"),
+        (8, "client:billing may not write topic invoices-1"),
     ]
 
 
@@ -52,6 +54,10 @@ def test_a_file_has_rules_and_expectations(file: Path) -> None:
         ("client:a may read topics t", "not a kind"),
         ("client:a may fly topic t", "not a list of operations"),
         ("allow client:a read,fly topic t", "not a list of operations"),
+        ("role role:a", "a member of a role is"),
+        ("role client:a role:a", "a member of a role is"),
+        ("role role:a ann", "a member of a role is"),
+        ("role role:a role:b", "roles have no roles"),
     ],
 )
 def test_a_line_that_says_nothing_is_named(line: str, why: str, tmp_path: Path) -> None:
@@ -63,7 +69,10 @@ def test_a_line_that_says_nothing_is_named(line: str, why: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("g, ann, admins", "roles cannot be told"),
+        ("g, client:ann, admins", "a member of a role is"),
+        ("g, role:a, role:b", "roles have no roles"),
+        ("g, client:ann, role:a, domain", "a policy is p"),
+        ("g2, client:ann, role:a", "a policy is p"),
         ("p, client:a, topic/t", "a policy is p"),
         ("p, client:a, t, read", "the object is KIND/NAME"),
         ("p, client:a, topic/t, read, perhaps", "the effect allow or deny"),
@@ -81,7 +90,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     random = Random(1)
     rules = [
         Rule(
-            random.choice(("*", "client:a", "user:b@c.example")),
+            random.choice(("*", "client:a", "user:b@c.example", "role:a")),
             (random.choice(list(RuleOperation)),),
             random.choice(list(ResourceKind)),
             random.choice(("*", "t", "orders-*", "a.b_c-1")),
@@ -89,10 +98,12 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         )
         for _ in range(200)
     ]
+    members = [RoleMember("role:a", "client:a"), RoleMember("role:a", "user:b@c.example")]
     for casbin in (False, True):
         path = tmp_path / str(casbin)
-        path.write_text("\n".join(lines_of(rules, casbin=casbin)))
-        assert list(read_acl_file(path, casbin=casbin).rules) == rules
+        path.write_text("\n".join(lines_of(rules, members, casbin=casbin)))
+        found = read_acl_file(path, casbin=casbin)
+        assert (list(found.rules), list(found.members)) == (rules, members)
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -110,8 +121,12 @@ def test_expectations_are_checked_by_the_rules_beside_them(file: Path) -> None:
     file.write_text(f"{TEXT}client:other may read topic invoices-1\nclient:billing may delete topic invoices-1\n")
     failed = run(app, ["acl", "test", str(file)])
     assert failed.exit_code == 1
-    assert "line 8: client:other may read topic invoices-1: no: no rule allows" in failed.stdout
-    assert "line 9: client:billing may delete topic invoices-1: no: " in failed.stdout
+    assert "line 9: client:other may read topic invoices-1: no: no rule allows" in failed.stdout
+    assert "line 10: client:billing may delete topic invoices-1: no: " in failed.stdout
+    file.write_text("allow role:a read topic t\nrole role:a client:a\nclient:a may read topic t\n")
+    assert run(app, ["acl", "test", str(file)]).exit_code == 0
+    file.write_text("role role:a client:a\nclient:a may read topic t\n")
+    assert "members of roles and no rule" in run(app, ["acl", "test", str(file)]).output
     file.write_text("allow client:a read topic t\n")
     assert "has no expectation" in run(app, ["acl", "test", str(file)]).output
     file.write_text("allow client:a read topic a*b\nclient:a may read topic t\n")

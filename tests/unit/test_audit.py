@@ -571,6 +571,6 @@ def test_a_new_cluster_waits_a_while_for_brokers_that_hold_the_replicas(lines: L
 def test_a_rule_for_all_ends_no_stream_of_a_superuser() -> None:
     ended: list[bool] = []
     control = AccessControl([ADMIN])
-    control.on_restricted.append(lambda restricted: ended.extend(map(restricted, (ADMIN, ME))))
+    control.on_restricted.append(lambda restricted: ended.extend(map(restricted, map(control.of, (ADMIN, ME)))))
     control.moved(state_of(rule("read", "t", effect="deny", principal="*"), revision=1))
     assert ended == [False, True]

@@ -10,7 +10,7 @@ import pytest
 
 from comet.errors import InvalidArgument, LimitExceeded
 from comet_broker.core import rules
-from comet_broker.core.rules import CompiledRules, Rule, RuleTable, check_rule
+from comet_broker.core.rules import CompiledRules, RoleMember, Rule, RuleTable, check_rule
 
 BILLING = "client:billing"
 
@@ -141,7 +141,7 @@ def test_a_principal_has_a_kind_and_a_name_without_pattern(principal: str) -> No
         check_rule(rule(principal=principal))
     assert raised.value.message == (
         f"{principal!r} is not a principal: use its kind and name in at most 256 characters, such as 'client:billing', "
-        "or '*' for every client with a certificate"
+        "or '*' for every client"
     )
 
 
@@ -192,10 +192,77 @@ def test_a_table_holds_ten_thousand_rules_and_at_most_a_mebibyte() -> None:
         table.with_rule(numbered(99_999))
     size = len(table.encode()) + bytes_each
     assert raised.value.message == (
-        f"{len(table.rules) + 1} rules take {size} bytes, and at most 1048576 are stored; remove rules, or replace "
-        "several by one with a prefix"
+        f"{len(table.rules) + 1} rules and 0 members of roles take {size} bytes, and at most 1048576 are stored; "
+        "remove some, or replace several rules by one with a prefix"
     )
     table.without_rule(table.rules[-1]).with_rule(numbered(99_999))
+
+
+def test_a_role_that_is_granted_twice_is_kept_once_with_its_first_author() -> None:
+    table = RuleTable().with_member(RoleMember("role:finance", BILLING, "client:ann", 1))
+    assert table.with_member(RoleMember("role:finance", BILLING, "client:bob", 2)) is table
+    assert RuleTable.decode(table.encode()) == table
+    assert table.without_member(RoleMember("role:finance", "client:bob")) is table
+    assert not table.without_member(RoleMember("role:finance", BILLING)).members
+
+
+def test_a_change_of_rules_leaves_members_and_the_other_way_round() -> None:
+    member = RoleMember("role:finance", BILLING)
+    table = RuleTable().with_member(member).with_rule(rule()).with_rule(deny("write")).without_rule(deny("write"))
+    assert (table.rules, table.members) == ((rule(),), (member,))
+    assert table.without_member(member).rules == (rule(),)
+
+
+@pytest.mark.parametrize(
+    ("member", "why"),
+    [
+        (RoleMember("finance", BILLING), "is not a role"),
+        (RoleMember("role:", BILLING), "is not a role"),
+        (RoleMember("role:a b", BILLING), "is not a role"),
+        (RoleMember("role:fin*", BILLING), "is not a role"),
+        (RoleMember("client:finance", BILLING), "is not a role"),
+        (RoleMember("role:finance", "role:staff"), "a role has no roles"),
+        (RoleMember("role:finance", "*"), "is not a principal"),
+        (RoleMember("role:finance", "ann"), "is not a principal"),
+    ],
+)
+def test_a_role_is_granted_to_a_principal_only(member: RoleMember, why: str) -> None:
+    with pytest.raises(InvalidArgument, match=why):
+        RuleTable().with_member(member)
+
+
+def test_a_principal_has_a_bounded_number_of_roles() -> None:
+    table = RuleTable(members=tuple(RoleMember(f"role:{number}", BILLING) for number in range(rules.ROLES_MAX)))
+    with pytest.raises(LimitExceeded, match="client:billing has 256 roles"):
+        table.with_member(RoleMember("role:more", BILLING))
+    table.with_member(RoleMember("role:more", "client:ann"))
+
+
+def test_members_count_in_the_size_of_a_table() -> None:
+    table = RuleTable(members=tuple(RoleMember("role:" + "r" * 250, f"client:{number}") for number in range(4_000)))
+    with pytest.raises(LimitExceeded, match="0 rules and 4001 members of roles take"):
+        table.with_member(RoleMember("role:more", BILLING))
+
+
+@pytest.mark.parametrize("principal", ["role:", "role:a b", "role:a*", "role:a\x07"])
+def test_a_rule_for_a_role_names_it(principal: str) -> None:
+    check_rule(rule(principal="role:finance"))
+    with pytest.raises(InvalidArgument, match="is not a role"):
+        check_rule(rule(principal=principal))
+
+
+def test_a_role_is_no_principal() -> None:
+    with pytest.raises(InvalidArgument, match="'role:finance' is a role: name a principal that has it"):
+        rules.check_principal("role:finance")
+
+
+def test_an_explanation_names_the_roles_that_do_not_help() -> None:
+    compiled = CompiledRules([], [RoleMember("role:b", BILLING)])
+    assert compiled.explain(BILLING, "read", "topic", "orders", ("role:a",)).why == (
+        "no rule allows client:billing, which has role:a, role:b, to read topic orders"
+    )
+    many = tuple(f"role:{number}" for number in range(20))
+    assert "which has 21 roles," in compiled.explain(BILLING, "read", "topic", "orders", many).why
 
 
 def test_without_a_rule_nothing_is_allowed() -> None:

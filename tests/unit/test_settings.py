@@ -79,6 +79,7 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "jwt_audience": ("comet", "comet", "comet"),
     "jwt_keys": ("/keys.json", "/keys.json", "/keys.json"),
     "jwt_claim": ("email", "email", "email"),
+    "jwt_roles": ("groups", "groups", "groups"),
     "superusers": ("client:admin", ["client:admin"], ("client:admin",)),
     "audit": ("no", "no", False),
     "brokers_host": ("10.0.0.1", "10.0.0.1", "10.0.0.1"),

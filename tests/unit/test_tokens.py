@@ -29,12 +29,13 @@ from comet_broker.access.keys import AccessKeys
 from comet_broker.access.signing_keys import check_source, parse_signing_keys, read_signing_keys
 from comet_broker.access.tokens import LEEWAY_S, Issuer, Tokens, issuer_of
 from comet_broker.config import BrokerConfig
+from comet_broker.core.rules import ROLES_MAX
 from tests.sim.worker import SimWorker, WorkerPace
 from tests.unit.storage_world import HandClock
 from tests.waiting import until
 
 URL: Final = "https://login.example/keys"
-ISSUER: Final = Issuer("https://login.example", "comet", URL, "sub")
+ISSUER: Final = Issuer("https://login.example", "comet", URL, "sub", "")
 RSA: Final = rsa.generate_private_key(65537, 2048)
 
 
@@ -99,14 +100,46 @@ async def test_a_token_of_the_issuer_names_its_principal(world: World) -> None:
     assert is_token(token)
     end_us = int((world.now_s + 600 + LEEWAY_S) * 1e6)
     for _ in range(2):  # the second time it is known
-        assert world.tokens.holder(token) == ("user:ann", "kid:one", end_us)
+        assert world.tokens.holder(token) == ("user:ann", "kid:one", end_us, ())
     assert (
         world.tokens.holder(world.token(aud=["other", "comet"], sub="b@example.com")).principal == "user:b@example.com"
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "claims", "roles"),
+    [
+        ("groups", {"groups": ["finance", "all", "finance"]}, ("role:all", "role:finance")),
+        ("groups", {"groups": "finance all"}, ("role:all", "role:finance")),
+        ("groups", {"groups": []}, ()),
+        ("groups", {}, ()),
+        ("groups", {"groups": ["Platform Team", "/ops", 7, None, "*", ""]}, ("role:/ops",)),  # what no rule can name
+        ("realm_access.roles", {"realm_access": {"roles": ["finance"]}}, ("role:finance",)),
+        ("realm_access.roles", {"realm_access": ["finance"]}, ()),
+        ("https://example.com/roles", {"https://example.com/roles": ["finance"]}, ("role:finance",)),
+        ("", {"": ["finance"]}, ()),
+    ],
+)
+async def test_a_token_has_roles(name: str, claims: dict[str, Any], roles: tuple[str, ...], world: World) -> None:
+    found = await reading_roles(name, world)
+    assert found.holder(world.token(**claims)).roles == roles
+
+
+@pytest.mark.parametrize("roles", [{"a": 1}, 7, True, [f"r{number}" for number in range(ROLES_MAX + 1)]])
+async def test_a_token_with_roles_that_are_none_is_refused(roles: Any, world: World) -> None:
+    found = await reading_roles("groups", world)
+    with pytest.raises(CredentialsRefused, match="the groups of the token is not a list of up to 256 roles"):
+        found.holder(world.token(groups=roles))
+
+
+async def reading_roles(name: str, world: World) -> Tokens:
+    found = Tokens(Issuer(ISSUER.issuer, "comet", URL, "sub", name), world.clock, world._read)
+    await found.reread(SimWorker(Random(0), WorkerPace(seconds_max=0.0)))
+    return found
+
+
 async def test_a_claim_can_be_chosen(world: World) -> None:
-    found = Tokens(Issuer(ISSUER.issuer, "comet", URL, "email"), world.clock, world._read)
+    found = Tokens(Issuer(ISSUER.issuer, "comet", URL, "email", ""), world.clock, world._read)
     await found.reread(SimWorker(Random(0), WorkerPace(seconds_max=0.0)))
     assert found.holder(world.token(email="ann@example.com")).principal == "user:ann@example.com"
     with pytest.raises(CredentialsRefused, match="no usable email"):
@@ -379,7 +412,7 @@ def test_keys_come_over_tls_or_from_this_machine() -> None:
 def test_the_settings_of_an_issuer_belong_together() -> None:
     settings = {"jwt_issuer": "https://i.example", "jwt_audience": "comet", "jwt_keys": "/keys.json"}
     assert issuer_of(BrokerConfig(Path("data"))) is None
-    assert issuer_of(BrokerConfig(Path("data"), **settings)) == Issuer(*settings.values(), "sub")  # type: ignore[arg-type,call-arg]
+    assert issuer_of(BrokerConfig(Path("data"), **settings)) == Issuer(*settings.values(), "sub", "")  # type: ignore[arg-type,call-arg]
     for name in settings:
         with pytest.raises(InvalidArgument, match="belong together"):
             issuer_of(BrokerConfig(Path("data"), **{**settings, name: ""}))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from comet.errors import CometError, Forbidden, GroupNotFound, TopicNotFound
 from comet_broker.core.rules import Kind, Operation
 
 Need: TypeAlias = "tuple[Operation, Kind, str]"
-Allows: TypeAlias = Callable[[str, Operation, Kind, str], bool]  # the first: a principal
+Allows: TypeAlias = "Callable[[ClientAccess, Operation, Kind, str], bool]"
 
 ANONYMOUS: Final = "anonymous"  # a caller without a certificate
 AUDIT_TOPIC: Final = "__audit"
@@ -32,7 +32,7 @@ class AccessWatch(Protocol):
 class ClientAccess:
     """The access of one principal. Not `enforced`: it may do everything, and nothing is checked."""
 
-    __slots__ = ("_allows", "address", "credential", "enforced", "expires_us", "principal", "watch")
+    __slots__ = ("_allows", "address", "credential", "enforced", "expires_us", "principal", "roles", "watch")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class ClientAccess:
         *,
         credential: str = "",
         expires_us: int = 0,
+        roles: tuple[str, ...] = (),
         address: str = "",
         watch: AccessWatch | None = None,
     ) -> None:
@@ -49,11 +50,12 @@ class ClientAccess:
         self.watch = watch  # None: nothing is noted, as for other brokers
         self.credential = credential  # see access.holder; empty: a certificate, or nothing
         self.expires_us = expires_us  # the end of that credential; 0: none
+        self.roles = roles  # of a token, beside those that are granted
         self.enforced = allows is not None
         self._allows = allows
 
     def allows(self, operation: Operation, kind: Kind, name: str) -> bool:
-        return self._allows is None or self._allows(self.principal, operation, kind, name)
+        return self._allows is None or self._allows(self, operation, kind, name)
 
     def check(self, needs: Iterable[Need]) -> None:
         """Raises the error for the first that is not allowed."""

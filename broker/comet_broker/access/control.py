@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 _ONLY_BROKERS: Final = Decision(False, None, "only brokers write the audit log")
 
-Restricted: TypeAlias = Callable[[str], bool]  # whether a principal may do less than before
+Restricted: TypeAlias = Callable[[ClientAccess], bool]  # whether a client may do less than before
 
 
 class AccessControl:
@@ -73,34 +73,37 @@ class AccessControl:
             allows if self.checked else None,
             credential=holder.credential,
             expires_us=holder.expires_us,
+            roles=holder.roles,
             address=address,
             watch=self._watch,
         )
 
-    def _allows(self, principal: str, operation: Operation, kind: Kind, name: str) -> bool:
-        if principal == ANONYMOUS:
+    def _allows(self, access: ClientAccess, operation: Operation, kind: Kind, name: str) -> bool:
+        if access.principal == ANONYMOUS:
             return False
         if name == AUDIT_TOPIC:
-            return self._ruled(principal, operation, kind, name).allowed
-        return self._rules.allows(principal, operation, kind, name)
+            return self._ruled(access.principal, operation, kind, name, access.roles).allowed
+        return self._rules.allows(access.principal, operation, kind, name, access.roles)
 
-    def _allows_unbound(self, _: str, operation: Operation, kind: Kind, name: str) -> bool:
+    def _allows_unbound(self, _: ClientAccess, operation: Operation, kind: Kind, name: str) -> bool:
         return not is_by_brokers_alone(operation, kind, name)
 
-    def explain(self, principal: str, operation: Operation, kind: Kind, name: str) -> Decision:
+    def explain(
+        self, principal: str, operation: Operation, kind: Kind, name: str, roles: tuple[str, ...] = ()
+    ) -> Decision:
         if self.checked and is_by_brokers_alone(operation, kind, name):
             return _ONLY_BROKERS
         if not self.superusers:
             return Decision(True, None, "this broker has no superusers, so every client may do everything")
         if principal in self.superusers:
             return Decision(True, None, f"{principal} is a superuser")
-        return self._ruled(principal, operation, kind, name)
+        return self._ruled(principal, operation, kind, name, roles)
 
-    def _ruled(self, principal: str, operation: Operation, kind: Kind, name: str) -> Decision:
+    def _ruled(self, principal: str, operation: Operation, kind: Kind, name: str, roles: tuple[str, ...]) -> Decision:
         """The decision of the rules. A rule for `*` does not include the audit log, unless it denies."""
         if is_by_brokers_alone(operation, kind, name):
             return _ONLY_BROKERS
-        found = self._rules.explain(principal, operation, kind, name)
+        found = self._rules.explain(principal, operation, kind, name, roles)
         rule = found.rule if found.allowed and kind == "topic" and name == AUDIT_TOPIC else None
         if rule is not None and not is_internal_topic(rule.name):  # the most specific of all that allow it
             return Decision(False, None, f"a rule for {rule.name} does not include the audit log: name it")
@@ -119,20 +122,33 @@ class AccessControl:
             log.error("the rules of access cannot be read, so only superusers may do something: %s", error)
             table = RuleTable()
         before, self._table = self._table, table
-        self._rules = CompiledRules(table.rules)
-        principals = restricted_by(before, table)
-        if principals and self.enforced:
+        self._rules = CompiledRules(table.rules, table.members)
+        names = restricted_by(before, table)
+        if names and self.enforced:
             for callback in self.on_restricted:
                 callback(
-                    lambda principal: (
-                        principal not in self.superusers and (principal in principals or ALL in principals)
+                    lambda access: (
+                        access.principal not in self.superusers
+                        and not names.isdisjoint((access.principal, *access.roles, ALL))
                     )
                 )
 
 
 def restricted_by(before: RuleTable, after: RuleTable) -> frozenset[str]:
-    """The principals that may do less by the second table, `*` for all: an allow is gone, or a deny has come."""
+    """The principals, and roles of tokens, that may do less by the second table; `*` for all.
+
+    An allow is gone, a deny has come, or a role with an allow was revoked, or one with a deny was granted."""
     old, new = ({one.identity: one for one in table.rules} for table in (before, after))
     gone = [rule for identity, rule in old.items() if identity not in new and rule.effect == "allow"]
     come = [rule for identity, rule in new.items() if identity not in old and rule.effect == "deny"]
-    return frozenset(rule.principal for rule in (*gone, *come))
+    names = {rule.principal for rule in (*gone, *come)}
+    granted, revoked = (
+        {one.identity for one in table.members} - {one.identity for one in other.members}
+        for table, other in ((after, before), (before, after))
+    )
+    allowing = {rule.principal for rule in before.rules if rule.effect == "allow"}
+    denying = {rule.principal for rule in after.rules if rule.effect == "deny"}
+    restricted = {principal for role, principal in revoked if role in allowing}
+    restricted |= {principal for role, principal in granted if role in denying}
+    restricted |= {one.principal for one in after.members if one.role in names}
+    return frozenset(names | restricted)

@@ -11,3 +11,4 @@ class CredentialHolder(NamedTuple):
     principal: str
     credential: str
     expires_us: int = 0  # 0: never
+    roles: tuple[str, ...] = ()  # of a token, beside those that are granted

@@ -22,7 +22,7 @@ from comet.errors import CredentialsRefused, InvalidArgument, Unavailable
 from comet_broker.access.holder import CredentialHolder
 from comet_broker.access.signing_keys import ALGORITHMS, SigningKeys, check_source, is_url, read_signing_keys
 from comet_broker.config import BrokerConfig
-from comet_broker.core.rules import check_principal
+from comet_broker.core.rules import ROLE, ROLES_MAX, check_principal, is_role
 from comet_broker.ports import Clock, Worker
 
 log = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ class Issuer:
     audience: str
     keys: str  # a URL or a file
     claim: str  # that names the principal: "ann" is user:ann
+    roles: str  # the claim with its roles: "finance" is role:finance; empty: none
 
     def check(self) -> None:
         """Raises InvalidArgument."""
@@ -61,7 +62,7 @@ class Issuer:
 
 def issuer_of(config: BrokerConfig) -> Issuer | None:
     """None: no tokens are taken. Raises InvalidArgument."""
-    given = Issuer(config.jwt_issuer, config.jwt_audience, config.jwt_keys, config.jwt_claim)
+    given = Issuer(config.jwt_issuer, config.jwt_audience, config.jwt_keys, config.jwt_claim, config.jwt_roles)
     if not (given.issuer or given.audience or given.keys):
         return None
     given.check()
@@ -123,7 +124,8 @@ class Tokens:
             why = str(error)[:REASON_MAX]  # it may show parts of a header
             reason = why if why.isprintable() else type(error).__name__
             raise CredentialsRefused(f"the token is not valid: {reason}") from None
-        return CredentialHolder(self._principal(claims), f"kid:{kid}", self._end_us(claims))
+        principal, end_us = self._principal(claims), self._end_us(claims)
+        return CredentialHolder(principal, f"kid:{kid}", end_us, self._roles(claims))
 
     def _unknown_key(self, text: str) -> CredentialsRefused | Unavailable:
         """A token that was signed before the keys were read has none of them. A newer one may come again."""
@@ -145,6 +147,16 @@ class Tokens:
         except InvalidArgument as error:
             raise CredentialsRefused(f"the token has no usable {self._issuer.claim}: {error.message}") from None
         return principal
+
+    def _roles(self, claims: dict[str, Any]) -> tuple[str, ...]:
+        """Those that a rule can name; of a list, or of a text with spaces between them."""
+        value = _claim(claims, self._issuer.roles) if self._issuer.roles else None
+        words = value.split() if isinstance(value, str) else value
+        if words is None:
+            return ()
+        if not isinstance(words, list) or len(words) > ROLES_MAX:
+            raise CredentialsRefused(f"the {self._issuer.roles} of the token is not a list of up to {ROLES_MAX} roles")
+        return tuple(sorted({f"{ROLE}{one}" for one in words if isinstance(one, str) and is_role(f"{ROLE}{one}")}))
 
     def _end_us(self, claims: dict[str, Any]) -> int:
         """The time from which on it is not taken. Raises CredentialsRefused for times that do not fit."""
@@ -190,6 +202,20 @@ class Tokens:
             self._known.clear()
             for callback in self.on_ended:
                 callback(gone)
+
+
+def _claim(claims: dict[str, Any], name: str) -> Any:
+    """A claim by its name, else by a path with dots.
+
+    >>> _claim({"realm_access": {"roles": ["finance"]}}, "realm_access.roles")
+    ['finance']
+    """
+    if name in claims:
+        return claims[name]
+    found: Any = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
 
 
 def _seconds(claims: dict[str, Any], name: str) -> float | None:

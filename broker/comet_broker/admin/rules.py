@@ -1,4 +1,4 @@
-"""The rules of access: adds, removes and lists them, and explains what they allow."""
+"""The rules of access and the members of roles: adds, removes and lists them, and explains what they allow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from comet_broker.access.control import AccessControl
 from comet_broker.admin.stored_table import StoredTable
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import RULES
-from comet_broker.core.rules import Kind, Operation, Rule, RuleTable, check_rule
+from comet_broker.core.rules import Kind, Operation, RoleMember, Rule, RuleTable, check_member, check_role, check_rule
 from comet_broker.env import Env
 from comet_broker.metadata.store import MetadataStore
 
@@ -43,6 +43,8 @@ class AdminRules:
 
     async def explain_access(self, request: admin.ExplainAccessRequest) -> admin.ExplainAccessResponse:
         # Checked as the rule that would allow it.
+        for role in request.roles:
+            check_role(role)
         question = check_rule(
             self._rule(
                 admin.Rule(
@@ -50,11 +52,35 @@ class AdminRules:
                 )
             )
         )
-        found = self._control.explain(question.principal, question.operations[0], question.kind, question.name)
+        found = self._control.explain(
+            question.principal, question.operations[0], question.kind, question.name, tuple(sorted(set(request.roles)))
+        )
         answer = admin.ExplainAccessResponse(allowed=found.allowed, why=found.why)
         if found.rule is not None:
             answer.rule.CopyFrom(_rule_to_pb(found.rule))
         return answer
+
+    async def grant_role(self, request: admin.GrantRoleRequest) -> admin.RoleChange:
+        member = check_member(self._member(request))
+        return await self._change_member(member, lambda table: table.with_member(member))
+
+    async def revoke_role(self, request: admin.RevokeRoleRequest) -> admin.RoleChange:
+        member = self._member(request)
+        return await self._change_member(member, lambda table: table.without_member(member))
+
+    async def list_roles(self, request: admin.ListRolesRequest) -> admin.ListRolesResponse:
+        members = self._table.decoded(self._view.state.rules).members
+        return admin.ListRolesResponse(
+            members=[
+                _member_to_pb(one)
+                for one in members
+                if request.role in ("", one.role) and request.principal in ("", one.principal)
+            ],
+            enforced=self._control.enforced,
+        )
+
+    def _member(self, request: admin.GrantRoleRequest | admin.RevokeRoleRequest) -> RoleMember:
+        return RoleMember(request.role, request.principal, caller().principal, self._env.clock.wall_us())
 
     def _rule(self, rule: admin.Rule) -> Rule:
         return Rule(
@@ -70,6 +96,18 @@ class AdminRules:
     async def _change(self, rule: Rule, change: Callable[[RuleTable], RuleTable]) -> admin.RuleChange:
         before, after = await self._table.change(change)
         return admin.RuleChange(rule=_rule_to_pb(rule), changed=after is not before, enforced=self._control.enforced)
+
+    async def _change_member(self, member: RoleMember, change: Callable[[RuleTable], RuleTable]) -> admin.RoleChange:
+        before, after = await self._table.change(change)
+        return admin.RoleChange(
+            member=_member_to_pb(member), changed=after is not before, enforced=self._control.enforced
+        )
+
+
+def _member_to_pb(member: RoleMember) -> admin.RoleMember:
+    return admin.RoleMember(
+        role=member.role, principal=member.principal, author=member.author, added_us=member.added_us
+    )
 
 
 def _rule_to_pb(rule: Rule) -> admin.Rule:

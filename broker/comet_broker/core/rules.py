@@ -2,12 +2,16 @@
 
     principal        effect  operations   kind   name
     client:billing   allow   read, write  topic  orders*
+    role:finance     allow   read         topic  invoices*
     *                deny    delete       topic  audit
 
-A principal is the identity in a client's certificate. A question is allowed if an allow matches it and no deny does: a
-deny always wins, and without a rule nothing is allowed. As in Kafka, an allow of read, write, delete or alter is also
-an allow of describe, and a deny concerns only the operations that it lists: beside an allow of read, a deny of read
-leaves describe allowed, and a deny of describe leaves read allowed.
+A principal is the identity in a client's certificate, access key or token. A rule for a role holds for its members:
+those in the table, and clients whose token has the role. A role has no roles itself.
+
+A question is allowed if an allow matches it and no deny does: a deny always wins, and without a rule nothing is
+allowed. As in Kafka, an allow of read, write, delete or alter is also an allow of describe, and a deny concerns only
+the operations that it lists: beside an allow of read, a deny of read leaves describe allowed, and a deny of describe
+leaves read allowed.
 
 Pure: brokers store the table, and compile it whenever it changes.
 """
@@ -16,7 +20,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Self, TypeAlias, get_args
 
 import msgspec
@@ -40,10 +44,13 @@ OPERATIONS: Final[Mapping[Kind, tuple[Operation, ...]]] = {
     "cluster": ("alter", "describe"),  # alter: its brokers and rules
 }
 IMPLY_DESCRIBE: Final[frozenset[Operation]] = frozenset({"read", "write", "delete", "alter"})
-ALL: Final = "*"  # as a principal: each one with a certificate; as a name: all
+ALL: Final = "*"  # as a principal: each one that a client proved; as a name: all
+ROLE: Final = "role:"  # with which the names of roles begin
 
-RULES_BYTES_MAX: Final = 1 << 20  # of a table as it is stored: about 10,000 rules
+RULES_BYTES_MAX: Final = 1 << 20  # of a table as it is stored: about 10,000 rules and members
+ROLES_MAX: Final = 256  # of one principal
 ANSWERS_MAX: Final = 10_000  # that compiled rules remember
+_LISTED_MAX: Final = 5  # roles in a sentence
 _REMEMBERED_NAME_MAX: Final = 256  # characters; longer ones are no names, and would fill the memory
 _PRINCIPAL: Final = re.compile(r"[a-z]+:[^\s*]{1,256}")
 
@@ -78,11 +85,28 @@ class Rule(Stored, frozen=True, array_like=True):
         return not self.name.endswith(ALL), len(self.name)
 
 
+class RoleMember(Stored, frozen=True, array_like=True):
+    """A principal that has a role."""
+
+    role: str
+    principal: str
+    author: str = ""
+    added_us: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.role} of {self.principal}"
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """All of it but its author and time."""
+        return self.role, self.principal
+
+
 class Decision(NamedTuple):
     """The answer to a question, the rule that decides it, and the reason as a sentence.
 
     If several rules agree, the one with the most specific name is shown; among equals one for the principal itself
-    before one for all, then the one added first.
+    before one for a role, the first by its name, before one for all; then the one added first.
     """
 
     allowed: bool
@@ -102,19 +126,47 @@ def check_rule(rule: Rule) -> Rule:
     for operation in rule.operations:
         if operation not in possible:
             raise InvalidArgument(f"kind {rule.kind} has no operation {operation!r}: use {_either(possible)}")
-    if rule.principal != ALL:
+    if rule.principal.startswith(ROLE):
+        check_role(rule.principal)
+    elif rule.principal != ALL:
         check_principal(rule.principal)
     _check_rule_name(rule.kind, rule.name)
     return rule
 
 
+def check_member(member: RoleMember) -> RoleMember:
+    """Returns the member if a client can be it. Raises InvalidArgument."""
+    check_role(member.role)
+    if member.principal.startswith(ROLE):
+        raise InvalidArgument(f"a role has no roles: grant {member.role} to the members of {member.principal}")
+    check_principal(member.principal)
+    return member
+
+
 def check_principal(principal: str) -> None:
-    """Raises InvalidArgument for a text that cannot be one."""
-    if not (_PRINCIPAL.fullmatch(principal) and principal.isprintable()):
+    """Raises InvalidArgument for a text that no client can be."""
+    if principal.startswith(ROLE):
+        raise InvalidArgument(f"{principal!r} is a role: name a principal that has it, such as 'client:billing'")
+    if not _is_name(principal):
         raise InvalidArgument(
             f"{principal!r} is not a principal: use its kind and name in at most 256 characters, such as "
-            "'client:billing', or '*' for every client with a certificate"
+            "'client:billing', or '*' for every client"
         )
+
+
+def check_role(role: str) -> None:
+    """Raises InvalidArgument for a text that is not the name of a role."""
+    if not is_role(role):
+        raise InvalidArgument(f"{role!r} is not a role: use a name of at most 256 characters, such as 'role:finance'")
+
+
+def is_role(text: str) -> bool:
+    """Whether a rule can be for it."""
+    return text.startswith(ROLE) and _is_name(text)
+
+
+def _is_name(text: str) -> bool:
+    return _PRINCIPAL.fullmatch(text) is not None and text.isprintable()
 
 
 def _check_rule_name(kind: Kind, name: str) -> None:
@@ -136,56 +188,77 @@ def _either(words: tuple[str, ...]) -> str:
 
 
 class RuleTable(Stored, frozen=True):
-    """All rules, in the order in which they were added. One value in the store.
+    """All rules and members of roles, each in the order in which they were added. One value in the store.
 
     A table with an operation, kind or effect that this version does not know cannot be decoded: to leave out a rule
     that may be a deny would allow too much.
     """
 
     rules: tuple[Rule, ...] = ()
+    members: tuple[RoleMember, ...] = ()
 
     def with_rule(self, rule: Rule) -> Self:
         """The table with the rule; this one if it has the rule already. Raises InvalidArgument, LimitExceeded."""
         identity = check_rule(rule).identity
         if any(identity == known.identity for known in self.rules):
             return self
-        table = type(self)((*self.rules, rule))
-        size = len(table.encode())
-        if size > RULES_BYTES_MAX:
-            raise LimitExceeded(
-                f"{len(table.rules)} rules take {size} bytes, and at most {RULES_BYTES_MAX} are stored; "
-                "remove rules, or replace several by one with a prefix"
-            )
-        return table
+        return msgspec.structs.replace(self, rules=(*self.rules, rule))._checked()
 
     def without_rule(self, rule: Rule) -> Self:
         """The table without the rule, by its identity; this one if it lacks the rule."""
         rest = tuple(known for known in self.rules if known.identity != rule.identity)
-        return self if len(rest) == len(self.rules) else type(self)(rest)
+        return self if len(rest) == len(self.rules) else msgspec.structs.replace(self, rules=rest)
+
+    def with_member(self, member: RoleMember) -> Self:
+        """The table with a role granted; this one if it was. Raises InvalidArgument, LimitExceeded."""
+        identity = check_member(member).identity
+        if any(identity == known.identity for known in self.members):
+            return self
+        if sum(known.principal == member.principal for known in self.members) >= ROLES_MAX:
+            raise LimitExceeded(f"{member.principal} has {ROLES_MAX} roles, the most that one can have; revoke some")
+        return msgspec.structs.replace(self, members=(*self.members, member))._checked()
+
+    def without_member(self, member: RoleMember) -> Self:
+        """The table with a role revoked; this one if it was not granted."""
+        rest = tuple(known for known in self.members if known.identity != member.identity)
+        return self if len(rest) == len(self.members) else msgspec.structs.replace(self, members=rest)
+
+    def _checked(self) -> Self:
+        size = len(self.encode())
+        if size > RULES_BYTES_MAX:
+            raise LimitExceeded(
+                f"{len(self.rules)} rules and {len(self.members)} members of roles take {size} bytes, and at most "
+                f"{RULES_BYTES_MAX} are stored; remove some, or replace several rules by one with a prefix"
+            )
+        return self
 
 
 class CompiledRules:
-    """Answers questions about a fixed list of rules, and remembers answers."""
+    """Answers questions about a fixed table, and remembers answers."""
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[Rule], members: Iterable[RoleMember] = ()) -> None:
         by_question: dict[tuple[str, Operation, Kind], list[Rule]] = {}
         for rule in rules:
             for operation in _matching_operations(rule):
                 by_question.setdefault((rule.principal, operation, rule.kind), []).append(rule)
         self._by_name = {question: _RulesByName(found) for question, found in by_question.items()}
-        self._answers: dict[tuple[str, Operation, Kind, str], bool] = {}
+        self._roles: dict[str, set[str]] = {}
+        for member in members:
+            self._roles.setdefault(member.principal, set()).add(member.role)
+        self._answers: dict[tuple[str, tuple[str, ...], Operation, Kind, str], bool] = {}
 
     @property
     def remembered(self) -> int:
         """The number of answers that are remembered."""
         return len(self._answers)
 
-    def allows(self, principal: str, operation: Operation, kind: Kind, name: str) -> bool:
-        """Whether the principal may do this. An empty principal has no certificate, and may do nothing."""
-        question = (principal, operation, kind, name)
+    def allows(self, principal: str, operation: Operation, kind: Kind, name: str, roles: tuple[str, ...] = ()) -> bool:
+        """Whether the principal may do this, also by the roles of its token. An empty principal has proved nothing,
+        and may do nothing."""
+        question = (principal, roles, operation, kind, name)
         answer = self._answers.get(question)
         if answer is None:
-            rule = self._deciding(principal, operation, kind, name)
+            rule = self._deciding(*question)
             answer = rule is not None and rule.effect == "allow"
             if len(name) <= _REMEMBERED_NAME_MAX:
                 if len(self._answers) >= ANSWERS_MAX:
@@ -193,31 +266,44 @@ class CompiledRules:
                 self._answers[question] = answer
         return answer
 
-    def _deciding(self, principal: str, operation: Operation, kind: Kind, name: str) -> Rule | None:
+    def roles_of(self, principal: str, roles: Iterable[str] = ()) -> list[str]:
+        """The roles of a principal, with those of its token, by name."""
+        return sorted(self._roles.get(principal, set()).union(roles))
+
+    def _deciding(
+        self, principal: str, roles: tuple[str, ...], operation: Operation, kind: Kind, name: str
+    ) -> Rule | None:
         """A deny that matches, else an allow that matches."""
         if not principal:
             return None
-        own = self._by_name.get((principal, operation, kind))
-        common = self._by_name.get((ALL, operation, kind))
-        if own is None:
-            return None if common is None else common.at(name)
-        if common is None:
-            return own.at(name)
-        return _stronger(own.at(name), common.at(name))
+        found: Rule | None = None
+        for subject in (principal, *self.roles_of(principal, roles), ALL):
+            rules = self._by_name.get((subject, operation, kind))
+            if rules is not None:
+                found = _stronger(found, rules.at(name))
+        return found
 
-    def explain(self, principal: str, operation: Operation, kind: Kind, name: str) -> Decision:
+    def explain(
+        self, principal: str, operation: Operation, kind: Kind, name: str, roles: tuple[str, ...] = ()
+    ) -> Decision:
         """The same answer as `allows`, with its reason."""
-        rule = self._deciding(principal, operation, kind, name)
+        rule = self._deciding(principal, roles, operation, kind, name)
         if not principal:
             return Decision(False, None, "a client without a certificate has no rules")
         if rule is None:
-            return Decision(False, None, f"no rule allows {principal} to {operation} {kind} {name}")
+            found = self.roles_of(principal, roles)
+            own = f", which has {_listed(found)}," if found else ""
+            return Decision(False, None, f"no rule allows {principal}{own} to {operation} {kind} {name}")
         if rule.effect == "deny":
             return Decision(False, rule, f"denied by the rule: {rule}")
         if operation in rule.operations:
             return Decision(True, rule, f"allowed by the rule: {rule}")
         implying = next(other for other in rule.operations if other in IMPLY_DESCRIBE)
         return Decision(True, rule, f"allowed by the rule: {rule}; {implying} implies {operation}")
+
+
+def _listed(roles: Sequence[str]) -> str:
+    return ", ".join(roles) if len(roles) <= _LISTED_MAX else f"{len(roles)} roles"
 
 
 def _matching_operations(rule: Rule) -> frozenset[Operation]:

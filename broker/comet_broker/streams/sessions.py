@@ -55,7 +55,7 @@ class Sessions:
         what they may not do any more."""
         changed = Unavailable("the rules of access have changed; connect again", retry_after_ms=100)
         enforced = [session for session in self._open.values() if session.client.access.enforced]
-        _end([session for session in enforced if restricted(session.client.access.principal)], changed)
+        _end([session for session in enforced if restricted(session.client.access)], changed)
 
     def end_holders(self, credentials: frozenset[str]) -> None:
         """Ends the streams of credentials that are taken no longer. Clients that have another one come back."""

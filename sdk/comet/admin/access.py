@@ -20,7 +20,7 @@ class Requester(Protocol):
 
 
 class AccessAdmin:
-    """Manages rules, access keys and quotas: `Admin.access`.
+    """Manages rules, roles, access keys and quotas: `Admin.access`.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Admin(address) as admin:
@@ -93,6 +93,8 @@ class AccessAdmin:
         operation: rules.OneOperation,
         kind: rules.RuleKind,
         name: rules.ResourceName,
+        *,
+        roles: rules.TokenRoles = "",
     ) -> rules.AccessDecision:
         """Whether a client may do something, and the rule that decides.
 
@@ -103,8 +105,48 @@ class AccessAdmin:
         >>> run(example)
         yes: this broker has no superusers, so every client may do everything
         """
-        request = admin.ExplainAccessRequest(principal=principal, operation=operation, kind=kind, name=name)
+        request = admin.ExplainAccessRequest(
+            principal=principal, operation=operation, kind=kind, name=name, roles=filter(None, roles.split(","))
+        )
         return rules.decision_from_pb(await self._request("ExplainAccess", request, admin.ExplainAccessResponse))
+
+    # ---- roles
+
+    async def grant_role(self, role: rules.Role, principal: rules.Member) -> rules.RoleChange:
+        """Grants a role to a principal: the rules for the role then hold for it.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.access.grant_role("role:finance", "client:billing"))
+        >>> run(example)
+        done: role:finance of client:billing; not enforced: the broker has no superusers
+        """
+        request = admin.GrantRoleRequest(role=role, principal=principal)
+        return rules.role_change_from_pb(await self._request("GrantRole", request, admin.RoleChange))
+
+    async def revoke_role(self, role: rules.Role, principal: rules.Member) -> rules.RoleChange:
+        """Revokes a role. Open streams see it within a second.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print((await admin.access.revoke_role("role:finance", "client:ann")).changed)
+        >>> run(example)
+        False
+        """
+        request = admin.RevokeRoleRequest(role=role, principal=principal)
+        return rules.role_change_from_pb(await self._request("RevokeRole", request, admin.RoleChange))
+
+    async def list_roles(self, *, role: rules.OfRole = "", principal: rules.OfMember = "") -> rules.RoleList:
+        """The members of all roles, or of one; or the roles of a principal. Those in tokens are not listed.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         print(await admin.access.list_roles())
+        >>> run(example)
+        0 members of 0 roles; not enforced: the broker has no superusers
+        """
+        request = admin.ListRolesRequest(role=role, principal=principal)
+        return rules.roles_from_pb(await self._request("ListRoles", request, admin.ListRolesResponse))
 
     # ---- access keys
 

@@ -373,6 +373,24 @@ _ROWS: Final = (
         routes=(Operation("explainAccess", "GET", "/v1/rules/explain"),),
     ),
     Act(
+        "GrantRole", "admin", "alter cluster", "Grant a role to a principal",
+        "The rules for the role then hold for it.",
+        method="access.grant_role", command="role grant", errors=("LIMIT_EXCEEDED",),
+        routes=(Operation("grantRole", "PUT", "/v1/roles/{role}/members/{principal}"),),
+    ),
+    Act(
+        "RevokeRole", "admin", "alter cluster", "Revoke a role of a principal",
+        "Open streams see it within a second.",
+        method="access.revoke_role", command="role revoke",
+        routes=(Operation("revokeRole", "DELETE", "/v1/roles/{role}/members/{principal}"),),
+    ),
+    Act(
+        "ListRoles", "viewer", "describe cluster", "List roles and their members",
+        "Those that were granted; a token may have more.",
+        method="access.list_roles", command="role list",
+        routes=(Operation("listRoles", "GET", "/v1/roles"),),
+    ),
+    Act(
         "CreateAccessKey", "admin", "alter cluster", "Create an access key",
         "Shows it once, since brokers keep its digest alone. A principal has two at most: one replaces the other.",
         method="access.create_access_key", command="key create", errors=("LIMIT_EXCEEDED",),

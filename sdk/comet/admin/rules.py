@@ -1,6 +1,6 @@
-"""The rules of access: what clients may do, or may not.
+"""The rules of access: what clients may do, or may not, also by their roles.
 
-    principal   client:NAME, as its certificate names it, or * for every client
+    principal   client:NAME, as its certificate names it, role:NAME for all that have the role, or * for every client
     operations  read, write, create, delete, alter, describe
     kind, name  a topic, group or transaction by its name, or a prefix and *; the cluster by *
 
@@ -106,6 +106,57 @@ class RuleList:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleMember:
+    """A principal that has a role.
+
+    >>> print(comet.RoleMember("role:finance", "client:billing"))
+    role:finance of client:billing
+    """
+
+    role: str
+    principal: str
+    author: Annotated[str, "The client that granted it."] = ""
+    added_us: Int64 = 0
+
+    def __str__(self) -> str:
+        return f"{self.role} of {self.principal}"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """A role that was granted or revoked; not `changed`: the principal had it before, or did not have it.
+
+    >>> print(comet.RoleChange(comet.RoleMember("role:finance", "client:billing"), changed=False, enforced=True))
+    nothing to do: role:finance of client:billing
+    """
+
+    member: RoleMember
+    changed: bool
+    enforced: Annotated[bool, "False: the broker has no superusers, so that every client may do everything."]
+
+    def __str__(self) -> str:
+        done = "done" if self.changed else "nothing to do"
+        return f"{done}: {self.member}" + ("" if self.enforced else f"; {NOT_ENFORCED}")
+
+
+@dataclass(frozen=True, slots=True)
+class RoleList:
+    """The members of roles, and whether the broker that answers enforces rules. Roles in tokens are not listed.
+
+    >>> print(comet.RoleList((comet.RoleMember("role:finance", "client:billing"),), enforced=True))
+    1 member of 1 role
+    """
+
+    members: tuple[RoleMember, ...]
+    enforced: bool
+
+    def __str__(self) -> str:
+        roles = len({one.role for one in self.members})
+        found = f"{count(len(self.members), 'member')} of {count(roles, 'role')}"
+        return found if self.enforced else f"{found}; {NOT_ENFORCED}"
+
+
+@dataclass(frozen=True, slots=True)
 class AccessDecision:
     """Whether a client may do something, and why.
 
@@ -123,11 +174,16 @@ class AccessDecision:
 
 NOT_ENFORCED: Final = "not enforced: the broker has no superusers"
 
-PRINCIPAL: Final = r"[a-z]+:[^\s*]{1,256}"  # a regular expression
+PRINCIPAL: Final = r"[a-z]+:[^\s*]{1,256}"  # a regular expression; a role is in the same form
+ROLE: Final = r"role:[^\s*]{1,256}"
 
 Principal = Annotated[
     str,
-    Input("client:NAME of a certificate, or * for all.", pattern=rf"^(\*|{PRINCIPAL})$", example="client:billing"),
+    Input(
+        "client:NAME of a certificate, role:NAME, or * for all.",
+        pattern=rf"^(\*|{PRINCIPAL})$",
+        example="client:billing",
+    ),
 ]
 Operations = Annotated[
     Sequence[str],
@@ -140,6 +196,13 @@ Operations = Annotated[
 ]
 OneOperation = Annotated[RuleOperation, Input("The operation.", example="read")]
 OfPrincipal = Annotated[str, Input("Only the rules of this one.", example="client:billing")]
+Role = Annotated[str, Input("role:NAME.", pattern=f"^{ROLE}$", example="role:finance")]
+Member = Annotated[str, Input("The principal that has the role.", pattern=f"^{PRINCIPAL}$", example="client:billing")]
+OfRole = Annotated[str, Input("Only the members of this one.", example="role:finance")]
+OfMember = Annotated[str, Input("Only the roles of this one.", example="client:billing")]
+TokenRoles = Annotated[
+    str, Input("Roles that its token has, beside those that are granted, separated by commas.", example="role:finance")
+]
 RuleKind = Annotated[ResourceKind, Input("Kind of what it is done with.", example="topic")]
 ResourceName = Annotated[str, Input("Its name, or a prefix and *; * for the cluster.", example="invoices")]
 Deny = Annotated[bool, Input("Deny instead of allow.")]
@@ -184,6 +247,18 @@ def change_from_pb(change: admin.RuleChange) -> RuleChange:
 
 def list_from_pb(answer: admin.ListRulesResponse) -> RuleList:
     return RuleList(tuple(map(rule_from_pb, answer.rules)), answer.enforced, tuple(answer.superusers))
+
+
+def _member_from_pb(member: admin.RoleMember) -> RoleMember:
+    return RoleMember(member.role, member.principal, member.author, member.added_us)
+
+
+def role_change_from_pb(change: admin.RoleChange) -> RoleChange:
+    return RoleChange(_member_from_pb(change.member), change.changed, change.enforced)
+
+
+def roles_from_pb(answer: admin.ListRolesResponse) -> RoleList:
+    return RoleList(tuple(map(_member_from_pb, answer.members)), answer.enforced)
 
 
 def decision_from_pb(answer: admin.ExplainAccessResponse) -> AccessDecision:

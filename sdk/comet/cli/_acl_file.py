@@ -1,22 +1,25 @@
-"""Rules and expectations in a file, one in a line, for `comet acl test`, `import` and `export`.
+"""Rules, members of roles and expectations in a file, one in a line, for `comet acl test`, `import` and `export`.
 
     allow client:billing read,describe topic invoices-*     a rule, as `comet acl list` shows it
     deny * delete topic invoices-*
+    role role:finance client:billing                        a member of a role
     client:billing may read topic invoices-1                what has to hold by the rules
     client:billing may not write topic invoices-1
 
 Casbin's policies are lines such as `p, client:billing, topic/invoices-*, read, allow`; a policy without an effect
-allows. Roles (`g`) and patterns other than a prefix cannot be told by rules, and are refused.
+allows. Its roles are `g, client:billing, role:finance`. Roles of roles, roles with other names, and patterns other than
+a prefix cannot be told by rules, and are refused.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from comet.admin.rules import ResourceKind, Rule, RuleOperation
+from comet.admin.rules import PRINCIPAL, ROLE, ResourceKind, RoleMember, Rule, RuleOperation
 from comet.errors import InvalidArgument
 
 BYTES_MAX = 4 << 20
@@ -40,6 +43,7 @@ class Expectation:
 @dataclass(frozen=True, slots=True)
 class AclFile:
     rules: tuple[Rule, ...]
+    members: tuple[RoleMember, ...]
     expectations: tuple[Expectation, ...]
 
 
@@ -53,6 +57,7 @@ def read_acl_file(path: Path, *, casbin: bool = False) -> AclFile:
     if len(text) > BYTES_MAX:
         raise InvalidArgument(f"{path} is larger than {BYTES_MAX} bytes")
     rules: list[Rule] = []
+    members: list[RoleMember] = []
     expectations: list[Expectation] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].strip()
@@ -60,14 +65,17 @@ def read_acl_file(path: Path, *, casbin: bool = False) -> AclFile:
             continue
         try:
             if casbin:
-                rules.append(_policy(words))
+                found = _policy(words)
+                members.append(found) if isinstance(found, RoleMember) else rules.append(found)
+            elif words.startswith("role "):
+                members.append(_member(words.split()[1:]))
             elif words.startswith(("allow ", "deny ")):
                 rules.append(_rule(words.split()))
             else:
                 expectations.append(_expectation(number, words.split()))
         except ValueError as error:
             raise InvalidArgument(f"{path}, line {number}: {error}") from None
-    return AclFile(tuple(rules), tuple(expectations))
+    return AclFile(tuple(rules), tuple(members), tuple(expectations))
 
 
 def _rule(words: list[str]) -> Rule:
@@ -77,6 +85,17 @@ def _rule(words: list[str]) -> Rule:
         )
     effect, principal, operations, kind, name = words
     return Rule(principal, _operations(operations), _kind(kind), name, deny=effect == "deny")
+
+
+def _member(words: list[str]) -> RoleMember:
+    match words:
+        case [role, principal] if re.fullmatch(ROLE, role) and re.fullmatch(PRINCIPAL, principal):
+            pass
+        case _:
+            raise ValueError(f"a member of a role is role, role:NAME and a principal, not {' '.join(words)!r}")
+    if principal.startswith("role:"):
+        raise ValueError(f"{principal!r} is a role, and roles have no roles")
+    return RoleMember(role, principal)
 
 
 def _expectation(line: int, words: list[str]) -> Expectation:
@@ -96,14 +115,13 @@ def _expectation(line: int, words: list[str]) -> Expectation:
     return Expectation(line, principal, found, _kind(kind), name, allowed)
 
 
-def _policy(text: str) -> Rule:
+def _policy(text: str) -> Rule | RoleMember:
     (row,) = csv.reader([text], skipinitialspace=True)
     fields = [field.strip() for field in row]
+    if fields[0] == "g" and len(fields) == 3:
+        return _member([fields[2], fields[1]])
     if fields[0] != "p" or len(fields) not in (4, 5):
-        what = (
-            "roles cannot be told by rules" if fields[0].startswith("g") else "a policy is p, SUBJECT, KIND/NAME, ACT"
-        )
-        raise ValueError(f"{text!r}: {what}")
+        raise ValueError(f"{text!r}: a policy is p, SUBJECT, KIND/NAME, ACT, a role g, SUBJECT, role:NAME")
     kind, slash, name = fields[2].partition("/")
     effect = fields[4] if len(fields) == 5 else "allow"
     if not slash or effect not in ("allow", "deny"):
@@ -125,8 +143,11 @@ def _kind(text: str) -> ResourceKind:
         raise ValueError(f"{text!r} is not a kind: use {', '.join(ResourceKind)}") from None
 
 
-def lines_of(rules: Iterable[Rule], *, casbin: bool = False) -> Iterator[str]:
+def lines_of(rules: Iterable[Rule], members: Iterable[RoleMember], *, casbin: bool = False) -> Iterator[str]:
     """As `read_acl_file` takes them."""
+    for member in members:
+        words = ("g,", f"{member.principal},", member.role) if casbin else ("role", member.role, member.principal)
+        yield " ".join(words)
     for rule in rules:
         if not casbin:
             yield str(rule)

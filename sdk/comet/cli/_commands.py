@@ -20,6 +20,7 @@ from comet.cli import (
     key,
     produce,
     quota,
+    role,
     security,
     topic,
     up,
@@ -61,6 +62,7 @@ app.add_typer(group.app, name="group")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(acl.app, name="acl")
 app.add_typer(key.app, name="key")
+app.add_typer(role.app, name="role")
 app.add_typer(quota.app, name="quota")
 app.add_typer(security.app, name="security")
 app.command("doctor")(doctor.doctor)

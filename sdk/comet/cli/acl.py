@@ -18,8 +18,8 @@ from comet.units import count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from comet.admin.rules import AccessDecision, Rule, RuleOperation
-    from comet.cli._acl_file import Expectation
+    from comet.admin.rules import AccessDecision, RuleOperation
+    from comet.cli._acl_file import AclFile, Expectation
 
 app = typer.Typer(help="Add, remove and list rules of access; explain and test what they allow.", no_args_is_help=True)
 add_commands(app, "acl")
@@ -39,7 +39,9 @@ async def check(file: File, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_outpu
     if not found.expectations:
         raise InvalidArgument(f"{file} has no expectation, such as: client:billing may read topic invoices")
     if found.rules:
-        decisions = _by_rules(found.rules, found.expectations)
+        decisions = _by_rules(found)
+    elif found.members:
+        raise InvalidArgument(f"{file} has members of roles and no rule: leave them out, or export both with the rules")
     else:
         decisions = await _by_cluster(bootstrap, found.expectations)
     wrong = [
@@ -63,20 +65,24 @@ async def check(file: File, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_outpu
 async def import_(
     file: File, casbin: Casbin = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False
 ) -> None:
-    """Add the rules in a file to those of the cluster. Expectations in it are left out."""
+    """Add the rules and roles in a file to those of the cluster. Expectations in it are left out."""
     import comet
     from comet.cli._acl_file import read_acl_file
 
     found = read_acl_file(file, casbin=casbin)
-    added = 0
+    added = granted = 0
     async with comet.Admin(bootstrap) as admin:
+        for member in found.members:
+            granted += (await admin.access.grant_role(member.role, member.principal)).changed
         for rule in found.rules:
             change = await admin.access.add_rule(rule.principal, rule.operations, rule.kind, rule.name, deny=rule.deny)
             added += change.changed
     if json_output:
-        print_json({"rules": len(found.rules), "added": added})
-    else:
-        note(f"added {count(added, 'rule')}; {len(found.rules) - added} of the file were there")
+        print_json({"rules": len(found.rules), "added": added, "members": len(found.members), "granted": granted})
+        return
+    note(f"added {count(added, 'rule')}; {len(found.rules) - added} of the file were there")
+    if found.members:
+        note(f"granted {count(granted, 'role')}; {len(found.members) - granted} of the file were there")
 
 
 @app.command("export")
@@ -85,17 +91,17 @@ async def export(
     casbin: Annotated[bool, typer.Option("--casbin", help="As policies of Casbin.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Print the rules of the cluster as a file, which `comet acl test` and `import` take."""
+    """Print the rules and roles of the cluster as a file, which `comet acl test` and `import` take."""
     import comet
     from comet.cli._acl_file import lines_of
 
     async with comet.Admin(bootstrap) as admin:
-        listed = await admin.access.list_rules()
-    for line in lines_of(listed.rules, casbin=casbin):
+        rules, roles = await admin.access.list_rules(), await admin.access.list_roles()
+    for line in lines_of(rules.rules, roles.members, casbin=casbin):
         print(line)
 
 
-def _by_rules(rules: Sequence[Rule], expectations: Sequence[Expectation]) -> list[AccessDecision]:
+def _by_rules(file: AclFile) -> list[AccessDecision]:
     """As a broker decides. Raises InvalidArgument for a rule that it would refuse."""
     from comet.admin.rules import AccessDecision
     from comet_broker.core import rules as broker
@@ -108,10 +114,11 @@ def _by_rules(rules: Sequence[Rule], expectations: Sequence[Expectation]) -> lis
         return broker.check_rule(broker.Rule(principal, effect, words, cast(broker.Kind, kind), name))
 
     compiled = broker.CompiledRules(
-        [checked(one.principal, one.operations, one.kind.value, one.name, deny=one.deny) for one in rules]
+        [checked(one.principal, one.operations, one.kind.value, one.name, deny=one.deny) for one in file.rules],
+        [broker.check_member(broker.RoleMember(one.role, one.principal)) for one in file.members],
     )
     found = []
-    for one in expectations:
+    for one in file.expectations:
         question = checked(one.principal, [one.operation], one.kind.value, one.name)
         decision = compiled.explain(question.principal, question.operations[0], question.kind, question.name)
         found.append(AccessDecision(decision.allowed, decision.why, None))

@@ -10,7 +10,7 @@ from comet.event_loop import call
 
 
 class AccessAdmin:
-    """Manages rules, access keys and quotas: `Admin.access`.
+    """Manages rules, roles, access keys and quotas: `Admin.access`.
 
     >>> def example(address: str) -> None:
     ...     with comet.sync.Admin(address) as admin:
@@ -75,7 +75,13 @@ class AccessAdmin:
         return call(self._async.list_rules(principal=principal))
 
     def explain_access(
-        self, principal: rules.Principal, operation: rules.OneOperation, kind: rules.RuleKind, name: rules.ResourceName
+        self,
+        principal: rules.Principal,
+        operation: rules.OneOperation,
+        kind: rules.RuleKind,
+        name: rules.ResourceName,
+        *,
+        roles: rules.TokenRoles = "",
     ) -> rules.AccessDecision:
         """Whether a client may do something, and the rule that decides.
 
@@ -86,7 +92,40 @@ class AccessAdmin:
         >>> run(example)
         yes: this broker has no superusers, so every client may do everything
         """
-        return call(self._async.explain_access(principal, operation, kind, name))
+        return call(self._async.explain_access(principal, operation, kind, name, roles=roles))
+
+    def grant_role(self, role: rules.Role, principal: rules.Member) -> rules.RoleChange:
+        """Grants a role to a principal: the rules for the role then hold for it.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.access.grant_role("role:finance", "client:billing"))
+        >>> run(example)
+        done: role:finance of client:billing; not enforced: the broker has no superusers
+        """
+        return call(self._async.grant_role(role, principal))
+
+    def revoke_role(self, role: rules.Role, principal: rules.Member) -> rules.RoleChange:
+        """Revokes a role. Open streams see it within a second.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.access.revoke_role("role:finance", "client:ann").changed)
+        >>> run(example)
+        False
+        """
+        return call(self._async.revoke_role(role, principal))
+
+    def list_roles(self, *, role: rules.OfRole = "", principal: rules.OfMember = "") -> rules.RoleList:
+        """The members of all roles, or of one; or the roles of a principal. Those in tokens are not listed.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.access.list_roles())
+        >>> run(example)
+        0 members of 0 roles; not enforced: the broker has no superusers
+        """
+        return call(self._async.list_roles(role=role, principal=principal))
 
     def create_access_key(self, principal: keys.Holder, *, days: keys.Days = 0) -> keys.NewAccessKey:
         """Creates an access key for a principal that has one at most. Brokers get its digest alone: keep its `text`.

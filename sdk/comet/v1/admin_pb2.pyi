@@ -443,16 +443,18 @@ class ListRulesResponse(_message.Message):
     def __init__(self, rules: _Optional[_Iterable[_Union[Rule, _Mapping]]] = ..., enforced: _Optional[bool] = ..., superusers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExplainAccessRequest(_message.Message):
-    __slots__ = ("principal", "operation", "kind", "name")
+    __slots__ = ("principal", "operation", "kind", "name", "roles")
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLES_FIELD_NUMBER: _ClassVar[int]
     principal: str
     operation: str
     kind: str
     name: str
-    def __init__(self, principal: _Optional[str] = ..., operation: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, principal: _Optional[str] = ..., operation: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ExplainAccessResponse(_message.Message):
     __slots__ = ("allowed", "why", "rule")
@@ -463,6 +465,60 @@ class ExplainAccessResponse(_message.Message):
     why: str
     rule: Rule
     def __init__(self, allowed: _Optional[bool] = ..., why: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
+
+class RoleMember(_message.Message):
+    __slots__ = ("role", "principal", "author", "added_us")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    ADDED_US_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    principal: str
+    author: str
+    added_us: int
+    def __init__(self, role: _Optional[str] = ..., principal: _Optional[str] = ..., author: _Optional[str] = ..., added_us: _Optional[int] = ...) -> None: ...
+
+class GrantRoleRequest(_message.Message):
+    __slots__ = ("role", "principal")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    principal: str
+    def __init__(self, role: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
+
+class RevokeRoleRequest(_message.Message):
+    __slots__ = ("role", "principal")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    principal: str
+    def __init__(self, role: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
+
+class RoleChange(_message.Message):
+    __slots__ = ("member", "changed", "enforced")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    member: RoleMember
+    changed: bool
+    enforced: bool
+    def __init__(self, member: _Optional[_Union[RoleMember, _Mapping]] = ..., changed: _Optional[bool] = ..., enforced: _Optional[bool] = ...) -> None: ...
+
+class ListRolesRequest(_message.Message):
+    __slots__ = ("role", "principal")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    principal: str
+    def __init__(self, role: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
+
+class ListRolesResponse(_message.Message):
+    __slots__ = ("members", "enforced")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[RoleMember]
+    enforced: bool
+    def __init__(self, members: _Optional[_Iterable[_Union[RoleMember, _Mapping]]] = ..., enforced: _Optional[bool] = ...) -> None: ...
 
 class AccessKey(_message.Message):
     __slots__ = ("id", "principal", "author", "created_us", "expires_us", "in_file")

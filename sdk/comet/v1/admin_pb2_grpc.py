@@ -155,6 +155,21 @@ class AdminStub:
                 request_serializer=comet_dot_v1_dot_admin__pb2.ListRulesRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.ListRulesResponse.FromString,
                 _registered_method=True)
+        self.GrantRole = channel.unary_unary(
+                '/comet.v1.Admin/GrantRole',
+                request_serializer=comet_dot_v1_dot_admin__pb2.GrantRoleRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.RoleChange.FromString,
+                _registered_method=True)
+        self.RevokeRole = channel.unary_unary(
+                '/comet.v1.Admin/RevokeRole',
+                request_serializer=comet_dot_v1_dot_admin__pb2.RevokeRoleRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.RoleChange.FromString,
+                _registered_method=True)
+        self.ListRoles = channel.unary_unary(
+                '/comet.v1.Admin/ListRoles',
+                request_serializer=comet_dot_v1_dot_admin__pb2.ListRolesRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.ListRolesResponse.FromString,
+                _registered_method=True)
         self.ExplainAccess = channel.unary_unary(
                 '/comet.v1.Admin/ExplainAccess',
                 request_serializer=comet_dot_v1_dot_admin__pb2.ExplainAccessRequest.SerializeToString,
@@ -354,6 +369,25 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GrantRole(self, request, context):
+        """Gives a role to a principal: the rules for the role then hold for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeRole(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRoles(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExplainAccess(self, request, context):
         """Whether a client may do something, and why.
         """
@@ -522,6 +556,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListRules,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.ListRulesRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.ListRulesResponse.SerializeToString,
+            ),
+            'GrantRole': grpc.unary_unary_rpc_method_handler(
+                    servicer.GrantRole,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.GrantRoleRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.RoleChange.SerializeToString,
+            ),
+            'RevokeRole': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeRole,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.RevokeRoleRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.RoleChange.SerializeToString,
+            ),
+            'ListRoles': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRoles,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.ListRolesRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.ListRolesResponse.SerializeToString,
             ),
             'ExplainAccess': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainAccess,
@@ -1207,6 +1256,87 @@ class Admin:
             '/comet.v1.Admin/ListRules',
             comet_dot_v1_dot_admin__pb2.ListRulesRequest.SerializeToString,
             comet_dot_v1_dot_admin__pb2.ListRulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GrantRole(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/GrantRole',
+            comet_dot_v1_dot_admin__pb2.GrantRoleRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.RoleChange.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeRole(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/RevokeRole',
+            comet_dot_v1_dot_admin__pb2.RevokeRoleRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.RoleChange.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRoles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/ListRoles',
+            comet_dot_v1_dot_admin__pb2.ListRolesRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.ListRolesResponse.FromString,
             options,
             channel_credentials,
             insecure,
