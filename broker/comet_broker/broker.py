@@ -159,7 +159,7 @@ class Broker:
         )
         self.peers = Peers(network)
         self.audit = AuditLog(env.me, env.clock) if env.config.audited else None
-        self.access = AccessControl(env.config.superusers, self.audit)
+        self.access = AccessControl(env.config.superusers, self.audit, gateways=env.config.gateways)
         issuer = issuer_of(env.config)
         self.access_keys = AccessKeys(env.config.access_keys, env.clock)
         self.tokens = None if issuer is None else Tokens(issuer, env.clock)

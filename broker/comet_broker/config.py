@@ -27,6 +27,7 @@ class BrokerConfig:
     jwt_claim: str = "sub"  # "ann" in it is the principal user:ann
     jwt_roles: str = ""  # the claim with roles: "finance" in it is role:finance; empty: tokens have none
     superusers: tuple[str, ...] = ()  # clients that may do everything; with any, rules say what others may do
+    gateways: tuple[str, ...] = ()  # clients that may act for their users
     audit: bool | None = None  # whether it keeps an audit log; None: with superusers
     brokers_host: str = ""  # where other brokers connect, if it is a listener of its own; empty: host
     brokers_port: int = 9093  # used with brokers_cert; 0: any free one

@@ -25,6 +25,7 @@ from comet.errors import Unavailable
 from comet.processes.descriptors import raise_descriptor_limit
 from comet.settings.hosts import HostNames
 from comet.v1 import admin_pb2, records_pb2
+from comet.wire.acting import acting_for
 from comet.wire.tls import TlsFiles
 from comet_broker import limits
 from comet_broker.access.client_access import EVERYTHING, ClientAccess
@@ -203,6 +204,11 @@ class Server:
             spawn(broker.tokens.follow(self._issuer_worker), "follow the issuer's keys")
 
     def _access_of(self, context: Context) -> ClientAccess:
+        caller = self._caller_of(context)
+        user = acting_for(context.invocation_metadata())
+        return caller if user is None else self.broker.access.for_user(caller, user)
+
+    def _caller_of(self, context: Context) -> ClientAccess:
         if self.broker.credentials.required:
             peer = context.peer()
             return self.broker.access.of_holder(

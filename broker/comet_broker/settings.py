@@ -55,6 +55,7 @@ SETTINGS: Final = (
     _row("jwt_claim", "text", "Claim of a token that names its principal: ann is user:ann."),
     _row("jwt_roles", "text", "Claim of a token with the roles of its principal: finance is role:finance."),
     _row("superusers", "words", "Clients that may do everything, such as client:admin; others then need rules."),
+    _row("gateways", "words", "Clients that may act for their users, such as client:gateway, with `superusers`."),
     _row("audit", "switch", "Keep an audit log; if not set, a broker with `superusers` does."),
     _row("brokers_host", "text", "Address to listen on for other brokers, if it differs from `host`."),
     _row("brokers_port", "number", "Port for other brokers, with `brokers_cert`; 0 picks a free one.", 0, 65535),

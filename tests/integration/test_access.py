@@ -17,6 +17,7 @@ import comet
 from comet.admin.acts import ACTS
 from comet.security.certificates import Authority, Issued
 from comet.v1 import admin_pb2, groups_pb2, records_pb2, types_pb2
+from comet.wire.acting import ActingFor
 from comet.wire.grpc_channel import GrpcChannel
 from comet.wire.protobuf import error_from_pb
 from comet.wire.tls import TlsFiles
@@ -68,6 +69,7 @@ CALL_RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
     "Admin/RemoveRule": (OPERATOR,),
     "Admin/ListRules": (LOOKER,),
     "Admin/ExplainAccess": (LOOKER,),
+    "Admin/CheckAccess": (),
     "Admin/CreateAccessKey": (OPERATOR,),
     "Admin/ListAccessKeys": (LOOKER,),
     "Admin/RevokeAccessKey": (OPERATOR,),
@@ -142,6 +144,7 @@ async def secured(folder: Path) -> AsyncIterator[Secured]:
         clients_cert=broker.cert,
         clients_key=broker.key,
         superusers=("client:admin",),
+        gateways=("client:gateway",),
         drain_grace_ms=100,
     )
     admins, ours = (files_of(authority, authority.issue_client(name)) for name in ("admin", "billing"))
@@ -316,6 +319,34 @@ async def test_a_role_is_granted_and_revoked_under_open_streams(broker: Secured)
             async with asyncio.timeout(30):
                 await anext(consumer)
     assert not (await access.revoke_role("role:finance", ME)).changed
+
+
+async def test_a_gateway_acts_for_a_user(broker: Secured, tmp_path: Path) -> None:
+    authority = Authority.open(tmp_path / "security")
+    files = files_of(authority, authority.issue_client("gateway"))
+    await broker.admin.access.add_rule("role:readers", ["read"], comet.ResourceKind.TOPIC, TOPIC)
+    await broker.admin.access.add_rule("user:ann", ["alter"], comet.ResourceKind.CLUSTER, "*")
+    needs = [("read", "topic", TOPIC), ("write", "topic", TOPIC), ("read", "topic", "secret"), ("read", "group", "g")]
+    async with comet.Admin(comet.Bootstrap(broker.address, **files)) as gateway:
+        ann = gateway.acting_for(ActingFor("user:ann", ("role:readers",)))
+        found = await ann.access.check(needs)
+        assert [error.code if error else "" for error in found] == ["", "FORBIDDEN", "TOPIC_NOT_FOUND", "FORBIDDEN"]
+        assert "user:ann may not write topic" in str(found[1])
+        assert [topic.name for topic in await ann.list_topics()] == [TOPIC]
+        assert not await gateway.list_topics(), "it has no rules of its own"
+        await ann.access.add_rule("user:bob", ["read"], comet.ResourceKind.TOPIC, TOPIC)
+        (rule,) = (await broker.admin.access.list_rules(principal="user:bob")).rules
+        assert rule.author == "user:ann"
+        for name, why in (("client:admin", "may not act for a superuser"), ("client:billing", "acts for users")):
+            with pytest.raises(comet.CometError, match=why):
+                await gateway.acting_for(ActingFor(name)).list_topics()
+        with pytest.raises(comet.InvalidArgument, match="1001 needs in one request"):
+            await ann.access.check(needs[:1] * 1001)
+        with pytest.raises(comet.InvalidArgument, match="no operation 'alter'"):
+            await ann.access.check([("alter", "transaction", "t")])
+    async with comet.Admin(comet.Bootstrap(broker.address, **broker.files)) as other:
+        with pytest.raises(comet.Forbidden, match="client:billing may not act for others"):
+            await other.acting_for(ActingFor("user:ann")).list_topics()
 
 
 async def test_what_is_no_role_or_no_principal_is_refused(broker: Secured) -> None:

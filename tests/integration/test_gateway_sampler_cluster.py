@@ -29,7 +29,9 @@ class Line:
         self._broker = self._there.get(address)
         self._channel = cluster.network.connect(address)
 
-    async def unary(self, method: str, request: Message, response: type[Message], timeout_s: float) -> Message:
+    async def unary(
+        self, method: str, request: Message, response: type[Message], timeout_s: float, acting: Any = None
+    ) -> Message:
         if self._broker is None or self._broker is not self._there.get(self._address):
             raise Unavailable("the broker is gone")
         return await self._channel.unary(method, request, response, timeout_s)

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 import comet
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_NONE
+from comet.wire.acting import ActingFor
 from comet_broker.partitions.partition import Partition
 from comet_broker.ports import PeerChannel
 from comet_broker.rpc.local_channel import LocalNetwork
@@ -36,12 +37,14 @@ class LossyNetwork(LocalNetwork):
         channel = super().connect(address)
         unary = channel.unary
 
-        async def lossy(method: str, request: Message, response: type[Message], timeout_s: float) -> Message:
+        async def lossy(
+            method: str, request: Message, response: type[Message], timeout_s: float, acting: ActingFor | None = None
+        ) -> Message:
             if method != PUBLISH:
-                return await unary(method, request, response, timeout_s)
+                return await unary(method, request, response, timeout_s, acting)
             if address in self.deaf or self.random.random() < self.lost_requests:
                 raise comet.Unavailable("lost on the way there")
-            answer = await unary(method, request, response, timeout_s)
+            answer = await unary(method, request, response, timeout_s, acting)
             if self.random.random() < self.lost_answers:
                 raise comet.Unavailable("lost on the way back")
             return answer

@@ -239,7 +239,9 @@ class DeafChannel(LocalChannel):
 
     losing: dict[str, int]
 
-    async def unary(self, method: str, request: Message, response: type[Message], timeout_s: float) -> Message:
+    async def unary(
+        self, method: str, request: Message, response: type[Message], timeout_s: float, acting: Any = None
+    ) -> Message:
         answer = await super().unary(method, request, response, timeout_s)
         if self.losing.get(method, 0):
             self.losing[method] -= 1

@@ -272,7 +272,9 @@ class SimChannel:
         self._streams = [*self._streams[-15:], stream]
         return stream
 
-    async def unary(self, method: str, request: Message, response: type[Message], timeout_s: float) -> Message:
+    async def unary(
+        self, method: str, request: Message, response: type[Message], timeout_s: float, acting: Any = None
+    ) -> Message:
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._call(method, request.SerializeToString(), response)

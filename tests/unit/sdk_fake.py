@@ -342,7 +342,9 @@ class FakeChannel:
             stream.fail(Unavailable(f"{self.address} refuses"))
         return stream
 
-    async def unary(self, method: str, request: Message, response: type[Message], timeout_s: float) -> Any:
+    async def unary(
+        self, method: str, request: Message, response: type[Message], timeout_s: float, acting: Any = None
+    ) -> Any:
         await asyncio.sleep(LATENCY_S)
         give_up = asyncio.get_running_loop().time() + timeout_s
         while self.broker.frozen and self.broker.reachable(self.address):

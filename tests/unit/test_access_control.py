@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from comet.admin.rules import ResourceKind, RuleOperation
-from comet.errors import Forbidden, GroupNotFound, TopicNotFound
-from comet_broker.access.client_access import AUDIT_TOPIC, EVERYTHING, ClientAccess
+from comet.errors import CometError, Forbidden, GroupNotFound, InvalidArgument, TopicNotFound
+from comet.wire.acting import ActingFor
+from comet_broker.access.client_access import AUDIT_TOPIC, EVERYTHING, ClientAccess, Need
 from comet_broker.access.control import AccessControl, restricted_by
 from comet_broker.access.holder import CredentialHolder
 from comet_broker.access.needs import _literal_start
 from comet_broker.core.cluster import ClusterState, Versioned
-from comet_broker.core.rules import KINDS, OPERATIONS, Effect, Operation, RoleMember, Rule, RuleTable
+from comet_broker.core.rules import KINDS, OPERATIONS, ROLES_MAX, Effect, Operation, RoleMember, Rule, RuleTable
 
 ME = "client:billing"
 
@@ -31,8 +32,8 @@ def state_of(*rules: Rule, members: Sequence[RoleMember] = (), revision: int) ->
 class Followed:
     """Access control with a superuser, and the principals whose streams it has ended."""
 
-    def __init__(self) -> None:
-        self.control = AccessControl(["client:admin"])
+    def __init__(self, gateways: Sequence[str] = ()) -> None:
+        self.control = AccessControl(["client:admin"], gateways=gateways)
         self.ended: list[str] = []
         self.clients = [self.control.of(ME), self.control.of("client:other"), self.control.of("client:admin")]
         self.control.on_restricted.append(
@@ -146,6 +147,94 @@ def test_a_role_makes_no_superuser_and_is_no_client() -> None:
     assert not token.allows("alter", "cluster", "*")
     control.moved(state_of(members=[RoleMember("role:admin", "client:admin")], revision=1))
     assert not token.allows("alter", "cluster", "*")
+
+
+class Watched:
+    """Notes what was denied."""
+
+    def __init__(self) -> None:
+        self.denials: list[tuple[str, Need, str]] = []
+
+    def denied(self, access: ClientAccess, need: Need, error: CometError) -> None:
+        self.denials.append((access.principal, need, error.message))
+
+    def used(self, access: ClientAccess, need: Need) -> None:
+        """Allowed."""
+
+
+GATEWAY = "client:gateway"
+ANN = ActingFor("user:ann", ("role:b", "role:a"))
+
+
+def test_a_gateway_acts_for_a_user_by_the_rules_for_the_user() -> None:
+    control = AccessControl(["client:admin"], gateways=[GATEWAY])
+    control.moved(state_of(rule(principal="role:a"), rule("write", principal=GATEWAY), revision=1))
+    gateway = control.of_holder(CredentialHolder(GATEWAY, "3f9a51c07d42", 7), "ipv4:10.0.0.7:1")
+    access = control.for_user(gateway, ANN)
+    assert access.allows("read", "topic", "t") and not access.allows("write", "topic", "t")
+    shown = (access.principal, access.roles, access.via, access.credential, access.expires_us, access.address)
+    assert shown == ("user:ann", ("role:a", "role:b"), GATEWAY, "3f9a51c07d42", 7, "ipv4:10.0.0.7:1")
+    with pytest.raises(Forbidden, match="user:ann may not"):
+        access.check([("alter", "cluster", "*")])
+
+
+def test_a_gateway_that_is_a_superuser_acts_for_a_user_with_its_rules_alone() -> None:
+    control = AccessControl([GATEWAY], gateways=[GATEWAY])
+    assert not control.for_user(control.of(GATEWAY), ANN).allows("read", "topic", "t")
+
+
+@pytest.mark.parametrize(
+    ("caller", "user", "why"),
+    [
+        (ME, ANN, "client:billing may not act for others"),
+        ("client:admin", ANN, "client:admin may not act for others"),
+        (None, ANN, "anonymous may not act for others"),
+        (GATEWAY, ActingFor("client:admin"), "may not act for a superuser: client:admin"),
+    ],
+)
+def test_only_gateways_act_for_others_and_for_no_superuser(caller: str | None, user: ActingFor, why: str) -> None:
+    watch = Watched()
+    control = AccessControl(["client:admin"], watch, gateways=[GATEWAY])
+    with pytest.raises(Forbidden, match=why):
+        control.for_user(control.of(caller), user)
+    assert [(one, need) for one, need, _ in watch.denials] == [(caller or "anonymous", ("alter", "cluster", "*"))]
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        ActingFor(""),
+        ActingFor("ann"),
+        ActingFor("*"),
+        ActingFor("anonymous"),
+        ActingFor("role:a"),
+        ActingFor("client:billing"),
+        ActingFor("user:ann", ("finance",)),
+        ActingFor("user:ann", ("client:admin",)),
+        ActingFor("user:ann", ("",)),
+        ActingFor("user:ann", tuple(f"role:{number}" for number in range(ROLES_MAX + 1))),
+    ],
+)
+def test_a_gateway_acts_for_users_that_rules_can_name(user: ActingFor) -> None:
+    control = AccessControl(["client:admin"], gateways=[GATEWAY])
+    with pytest.raises(InvalidArgument):
+        control.for_user(control.of(GATEWAY), user)
+
+
+def test_without_rules_no_gateway_acts_for_users() -> None:
+    control = AccessControl((), gateways=[GATEWAY])
+    with pytest.raises(Forbidden, match="anonymous may not act for others"):
+        control.for_user(control.of(None), ANN)
+
+
+def test_the_streams_of_a_user_end_with_its_rules() -> None:
+    followed = Followed(gateways=[GATEWAY])
+    followed.clients = [followed.control.for_user(followed.control.of(GATEWAY), ANN)]
+    followed.control.moved(state_of(rule(principal="user:ann"), rule(principal=GATEWAY), revision=1))
+    followed.control.moved(state_of(rule(principal="user:ann"), revision=2))
+    assert not followed.newly_ended()
+    followed.control.moved(state_of(revision=3))
+    assert followed.newly_ended() == ["user:ann"]
 
 
 def test_a_change_of_author_or_order_restricts_none() -> None:

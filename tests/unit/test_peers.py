@@ -26,7 +26,7 @@ class Connection:
         self.closed = False
         self.calls: list[asyncio.Future[bool]] = []
 
-    async def unary(self, method: str, request: Message, response: type[M], timeout_s: float) -> M:
+    async def unary(self, method: str, request: Message, response: type[M], timeout_s: float, _: object = None) -> M:
         done = asyncio.get_running_loop().create_future()
         self.calls.append(done)
         if not await done:

@@ -81,6 +81,7 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "jwt_claim": ("email", "email", "email"),
     "jwt_roles": ("groups", "groups", "groups"),
     "superusers": ("client:admin", ["client:admin"], ("client:admin",)),
+    "gateways": ("client:gateway", ["client:gateway"], ("client:gateway",)),
     "audit": ("no", "no", False),
     "brokers_host": ("10.0.0.1", "10.0.0.1", "10.0.0.1"),
     "brokers_port": ("0", 0, 0),

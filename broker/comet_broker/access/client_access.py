@@ -32,7 +32,7 @@ class AccessWatch(Protocol):
 class ClientAccess:
     """The access of one principal. Not `enforced`: it may do everything, and nothing is checked."""
 
-    __slots__ = ("_allows", "address", "credential", "enforced", "expires_us", "principal", "roles", "watch")
+    __slots__ = ("_allows", "address", "credential", "enforced", "expires_us", "principal", "roles", "via", "watch")
 
     def __init__(
         self,
@@ -43,10 +43,12 @@ class ClientAccess:
         expires_us: int = 0,
         roles: tuple[str, ...] = (),
         address: str = "",
+        via: str = "",
         watch: AccessWatch | None = None,
     ) -> None:
         self.principal = principal
         self.address = address  # of the peer, as gRPC writes it
+        self.via = via  # the gateway that acts for it; empty: none
         self.watch = watch  # None: nothing is noted, as for other brokers
         self.credential = credential  # see access.holder; empty: a certificate, or nothing
         self.expires_us = expires_us  # the end of that credential; 0: none

@@ -15,21 +15,35 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from comet.errors import CometError, Forbidden, InvalidArgument
 from comet.types import is_internal_topic
+from comet.wire.acting import USER, ActingFor
 from comet_broker.access.client_access import (
     ANONYMOUS,
     AUDIT_TOPIC,
     EVERYTHING,
     AccessWatch,
     ClientAccess,
+    Need,
     is_by_brokers_alone,
 )
 from comet_broker.access.holder import CredentialHolder
 from comet_broker.core.cluster import ClusterState
-from comet_broker.core.rules import ALL, CompiledRules, Decision, Kind, Operation, RuleTable
+from comet_broker.core.rules import (
+    ALL,
+    ROLES_MAX,
+    CompiledRules,
+    Decision,
+    Kind,
+    Operation,
+    RuleTable,
+    check_principal,
+    check_role,
+)
 
 log = logging.getLogger(__name__)
 
+_ACTING: Final[Need] = ("alter", "cluster", ALL)  # as an act of administration in the audit log
 _ONLY_BROKERS: Final = Decision(False, None, "only brokers write the audit log")
 
 Restricted: TypeAlias = Callable[[ClientAccess], bool]  # whether a client may do less than before
@@ -38,8 +52,11 @@ Restricted: TypeAlias = Callable[[ClientAccess], bool]  # whether a client may d
 class AccessControl:
     """Owned by the broker; on its loop. With a `watch`, every client is checked and noted."""
 
-    def __init__(self, superusers: Iterable[str], watch: AccessWatch | None = None) -> None:
+    def __init__(
+        self, superusers: Iterable[str], watch: AccessWatch | None = None, *, gateways: Iterable[str] = ()
+    ) -> None:
         self.superusers = tuple(superusers)
+        self._gateways = frozenset(gateways)
         self._watch = watch
         self.on_restricted: list[Callable[[Restricted], None]] = []  # called once rules hold that allow less
         self._table = RuleTable()
@@ -65,7 +82,26 @@ class AccessControl:
         """The access of the holder of an access key or token."""
         return self._access(holder, address)
 
-    def _access(self, holder: CredentialHolder, address: str) -> ClientAccess:
+    def for_user(self, gateway: ClientAccess, user: ActingFor) -> ClientAccess:
+        """The access of a user for whom a gateway calls: by the user's rules, while the gateway's credential is good.
+        Raises Forbidden, InvalidArgument."""
+        error: CometError | None = None
+        if not self.enforced or gateway.principal not in self._gateways:
+            error = Forbidden(
+                f"{gateway.principal} may not act for others",
+                details={"hint": f'to allow it, add "{gateway.principal}" to the brokers\' setting gateways'},
+            )
+        elif user.principal in self.superusers:
+            error = Forbidden(f"{gateway.principal} may not act for a superuser: {user.principal}")
+        if error is not None:
+            if gateway.watch is not None:
+                gateway.watch.denied(gateway, _ACTING, error)
+            raise error
+        check_user(user)
+        holder = CredentialHolder(user.principal, gateway.credential, gateway.expires_us, tuple(sorted(user.roles)))
+        return self._access(holder, gateway.address, gateway.principal)
+
+    def _access(self, holder: CredentialHolder, address: str, via: str = "") -> ClientAccess:
         unbound = not self.superusers or holder.principal in self.superusers
         allows = self._allows_unbound if unbound else self._allows
         return ClientAccess(
@@ -75,6 +111,7 @@ class AccessControl:
             expires_us=holder.expires_us,
             roles=holder.roles,
             address=address,
+            via=via,
             watch=self._watch,
         )
 
@@ -132,6 +169,17 @@ class AccessControl:
                         and not names.isdisjoint((access.principal, *access.roles, ALL))
                     )
                 )
+
+
+def check_user(user: ActingFor) -> None:
+    """Raises InvalidArgument for one that is no user, or for which no rule can be."""
+    check_principal(user.principal)
+    if not user.principal.startswith(USER):
+        raise InvalidArgument(f"a gateway acts for users, such as {USER}ann, not for {user.principal}")
+    if len(user.roles) > ROLES_MAX:
+        raise InvalidArgument(f"{user.principal} has {len(user.roles)} roles; the most is {ROLES_MAX}")
+    for role in user.roles:
+        check_role(role)
 
 
 def restricted_by(before: RuleTable, after: RuleTable) -> frozenset[str]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from comet.errors import CredentialsRefused, InvalidArgument, Unavailable
+from comet.wire.acting import USER
 from comet_broker.access.holder import CredentialHolder
 from comet_broker.access.signing_keys import ALGORITHMS, SigningKeys, check_source, is_url, read_signing_keys
 from comet_broker.config import BrokerConfig
@@ -139,7 +140,7 @@ class Tokens:
 
     def _principal(self, claims: dict[str, Any]) -> str:
         value = claims.get(self._issuer.claim)
-        principal = f"user:{value}"
+        principal = f"{USER}{value}"
         try:
             if not isinstance(value, str):
                 raise InvalidArgument("it is not a text")

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
+from comet.errors import CometError, InvalidArgument
 from comet.v1 import admin_pb2 as admin
+from comet.wire.protobuf import error_to_pb
 from comet_broker.access.client_access import caller
 from comet_broker.access.control import AccessControl
 from comet_broker.admin.stored_table import StoredTable
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import RULES
-from comet_broker.core.rules import Kind, Operation, RoleMember, Rule, RuleTable, check_member, check_role, check_rule
+from comet_broker.core.rules import (
+    ALL,
+    Kind,
+    Operation,
+    RoleMember,
+    Rule,
+    RuleTable,
+    check_member,
+    check_role,
+    check_rule,
+)
 from comet_broker.env import Env
 from comet_broker.metadata.store import MetadataStore
+
+NEEDS_MAX: Final = 1_000  # of one request
 
 
 class AdminRules:
@@ -59,6 +73,20 @@ class AdminRules:
         if found.rule is not None:
             answer.rule.CopyFrom(_rule_to_pb(found.rule))
         return answer
+
+    async def check_access(self, request: admin.CheckAccessRequest) -> admin.CheckAccessResponse:
+        if len(request.needs) > NEEDS_MAX:
+            raise InvalidArgument(f"{len(request.needs)} needs in one request; the most is {NEEDS_MAX}")
+        access, answers = caller(), list[admin.AccessAnswer]()
+        for need in request.needs:
+            check_rule(Rule(ALL, "allow", (cast(Operation, need.operation),), cast(Kind, need.kind), need.name))
+            answer = admin.AccessAnswer()
+            try:
+                access.check([(cast(Operation, need.operation), cast(Kind, need.kind), need.name)])
+            except CometError as error:
+                answer.error.CopyFrom(error_to_pb(error))
+            answers.append(answer)
+        return admin.CheckAccessResponse(answers=answers)
 
     async def grant_role(self, request: admin.GrantRoleRequest) -> admin.RoleChange:
         member = check_member(self._member(request))

@@ -32,6 +32,7 @@ class AuditEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     event: EventKind
     principal: str = ""
     credential: str = ""  # id of the access key, or of the key that signed the token
+    via: str = ""  # the gateway that acted for the principal
     address: str = ""
     operation: str = ""
     kind: str = ""

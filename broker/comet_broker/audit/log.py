@@ -160,5 +160,6 @@ def _client(access: ClientAccess) -> dict[str, Any]:
     return {
         "principal": access.principal,
         "credential": access.credential,
+        "via": access.via,
         "address": host_of(access.address),
     }

@@ -67,6 +67,8 @@ def check_listeners(config: BrokerConfig) -> None:
             tls.read()
     if takes_credentials(config):
         _check_credentials(config)
+    if config.gateways and not config.superusers:
+        raise InvalidArgument("gateways act for users as rules allow, which hold with superusers only: set superusers")
     if config.superusers or config.audit:
         _check_callers_known(config)
     if config.insecure:
@@ -100,7 +102,7 @@ def _check_credentials(config: BrokerConfig) -> None:
 
 def _check_callers_known(config: BrokerConfig) -> None:
     """Raises InvalidArgument if callers could not be told apart, or could pose as brokers, which rules do not bind."""
-    for principal in config.superusers:
+    for principal in (*config.superusers, *config.gateways):
         check_principal(principal)
     if config.clients_ca is None and not takes_credentials(config):
         raise InvalidArgument(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from google.protobuf.message import Message
 
 from comet.errors import CometError, Timeout, Unavailable
+from comet.wire.acting import ActingFor
 from comet_broker.ports import PeerChannel
 from comet_broker.rpc.methods import Endpoint
 from comet_broker.streams.stream_writer import ServedStream
@@ -79,7 +80,10 @@ class LocalChannel:
         self._sessions = [open_one for open_one in self._sessions if not open_one.closed] + [session]
         return LocalStream(session)
 
-    async def unary(self, method: str, request: Message, response: type[Message], timeout_s: float) -> Message:
+    async def unary(
+        self, method: str, request: Message, response: type[Message], timeout_s: float, acting: ActingFor | None = None
+    ) -> Message:
+        assert acting is None, "calls within a process are not a client's, so no access is checked"
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._methods[method](request)
@@ -121,7 +125,7 @@ class UnreachableChannel:
     def replicate(self) -> RefusedStream:
         return RefusedStream(self._error)
 
-    async def unary(self, _: str, __: Message, ___: type[Message], ____: float) -> Message:
+    async def unary(self, *_: object) -> Message:
         raise self._error
 
     async def close(self) -> None:

@@ -391,6 +391,10 @@ _ROWS: Final = (
         routes=(Operation("listRoles", "GET", "/v1/roles"),),
     ),
     Act(
+        "CheckAccess", "viewer", "", "Check what the caller may do",
+        missing="gateways ask it for their users; for people `comet acl explain` says why",
+    ),
+    Act(
         "CreateAccessKey", "admin", "alter cluster", "Create an access key",
         "Shows it once, since brokers keep its digest alone. A principal has two at most: one replaces the other.",
         method="access.create_access_key", command="key create", errors=("LIMIT_EXCEEDED",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import fields
 from random import Random
 from types import TracebackType
@@ -65,6 +66,7 @@ from comet.types import (
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
 from comet.wire import group_protobuf, protobuf
+from comet.wire.acting import ActingFor
 from comet.wire.transport import Connect
 
 M = TypeVar("M", bound=Message)
@@ -97,6 +99,7 @@ class Admin:
         self._client = Client(addresses, name=name, connect=connect, random=random)
         self._timeout_ms = timeout_ms
         self._clock_us = clock_us
+        self._acting: ActingFor | None = None
         self._access = AccessAdmin(self._request)
 
     @property
@@ -104,9 +107,16 @@ class Admin:
         """What clients may do, and how much."""
         return self._access
 
+    def acting_for(self, user: ActingFor) -> Self:
+        """This client, for calls that a gateway makes for a user. It is not closed by itself."""
+        twin = copy(self)
+        twin._acting = user
+        twin._access = AccessAdmin(twin._request)
+        return twin
+
     async def _request(self, method: str, request: Message, response: type[M]) -> M:
         self._client.check_open()
-        return await self._client.unary(SERVICE + method, request, response, self._timeout_ms)
+        return await self._client.unary(SERVICE + method, request, response, self._timeout_ms, acting=self._acting)
 
     async def _request_at(self, broker: int | None, method: str, request: Message, response: type[M]) -> M:
         """The stub of that broker; None: of any."""
@@ -114,7 +124,12 @@ class Admin:
             return await self._request(method, request, response)
         found = (await self.describe_cluster()).broker(broker)
         return await self._client.unary(
-            SERVICE + method, request, response, self._timeout_ms, at=f"{found.host}:{found.port}"
+            SERVICE + method,
+            request,
+            response,
+            self._timeout_ms,
+            at=f"{found.host}:{found.port}",
+            acting=self._acting,
         )
 
     # ---- topics

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from comet.admin.parameters import Input
 from comet.errors import InvalidArgument
@@ -173,6 +173,8 @@ class AccessDecision:
 
 
 NOT_ENFORCED: Final = "not enforced: the broker has no superusers"
+
+Need: TypeAlias = tuple[str, str, str]  # operation, kind and name, as in a rule
 
 PRINCIPAL: Final = r"[a-z]+:[^\s*]{1,256}"  # a regular expression; a role is in the same form
 ROLE: Final = r"role:[^\s*]{1,256}"

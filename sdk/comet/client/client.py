@@ -25,6 +25,7 @@ from comet.client.retry import Backoff, repeat
 from comet.entities import BrokerInfo, TopicInfo
 from comet.errors import Closed, CometError, PartitionNotFound, TopicNotFound, Unavailable
 from comet.v1 import records_pb2 as pb
+from comet.wire.acting import ActingFor
 from comet.wire.transport import Channel, Connect
 from comet.wire.tuning import tune_process
 from comet.wire.version import VERSION
@@ -250,6 +251,7 @@ class Client:
         timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
         *,
         at: str | None = None,
+        acting: ActingFor | None = None,
     ) -> M:
         """Calls any broker, or the one at an address: one after the other, until one can be reached."""
 
@@ -257,18 +259,26 @@ class Client:
             failures: list[CometError] = []
             for address in self._candidates() if at is None else [at]:
                 try:
-                    return await self.unary_at(address, method, request, response, left_ms)
+                    return await self.unary_at(address, method, request, response, left_ms, acting)
                 except Unavailable as error:
                     failures.append(error)
             raise _no_answer(failures)
 
         return await repeat(once, timeout_ms, self.random)
 
-    async def unary_at(self, address: str, method: str, request: Message, response: type[M], timeout_ms: int) -> M:
+    async def unary_at(
+        self,
+        address: str,
+        method: str,
+        request: Message,
+        response: type[M],
+        timeout_ms: int,
+        acting: ActingFor | None = None,
+    ) -> M:
         """Calls the broker at an address. Tries once."""
         peer = self._peer(address)
         try:
-            answer = await peer.channel().unary(method, request, response, timeout_ms / 1000)
+            answer = await peer.channel().unary(method, request, response, timeout_ms / 1000, acting)
         except Unavailable:
             peer.renew()
             raise

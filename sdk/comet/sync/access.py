@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from comet.admin import access_keys as keys
 from comet.admin import quotas, rules
 from comet.admin.access import AccessAdmin as AsyncAccessAdmin
+from comet.errors import CometError
 from comet.event_loop import call
 
 
@@ -93,6 +96,17 @@ class AccessAdmin:
         yes: this broker has no superusers, so every client may do everything
         """
         return call(self._async.explain_access(principal, operation, kind, name, roles=roles))
+
+    def check(self, needs: Sequence[rules.Need]) -> list[CometError | None]:
+        """The errors with which this client would be refused; None: it may do that.
+
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.Admin(address) as admin:
+        ...         print(admin.access.check([("read", "topic", "invoices")]))
+        >>> run(example)
+        [None]
+        """
+        return call(self._async.check(needs))
 
     def grant_role(self, role: rules.Role, principal: rules.Member) -> rules.RoleChange:
         """Grants a role to a principal: the rules for the role then hold for it.

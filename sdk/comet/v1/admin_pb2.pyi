@@ -466,6 +466,34 @@ class ExplainAccessResponse(_message.Message):
     rule: Rule
     def __init__(self, allowed: _Optional[bool] = ..., why: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
 
+class AccessNeed(_message.Message):
+    __slots__ = ("operation", "kind", "name")
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    operation: str
+    kind: str
+    name: str
+    def __init__(self, operation: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class CheckAccessRequest(_message.Message):
+    __slots__ = ("needs",)
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
+    needs: _containers.RepeatedCompositeFieldContainer[AccessNeed]
+    def __init__(self, needs: _Optional[_Iterable[_Union[AccessNeed, _Mapping]]] = ...) -> None: ...
+
+class AccessAnswer(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: _types_pb2.Error
+    def __init__(self, error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class CheckAccessResponse(_message.Message):
+    __slots__ = ("answers",)
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[AccessAnswer]
+    def __init__(self, answers: _Optional[_Iterable[_Union[AccessAnswer, _Mapping]]] = ...) -> None: ...
+
 class RoleMember(_message.Message):
     __slots__ = ("role", "principal", "author", "added_us")
     ROLE_FIELD_NUMBER: _ClassVar[int]

@@ -175,6 +175,11 @@ class AdminStub:
                 request_serializer=comet_dot_v1_dot_admin__pb2.ExplainAccessRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.ExplainAccessResponse.FromString,
                 _registered_method=True)
+        self.CheckAccess = channel.unary_unary(
+                '/comet.v1.Admin/CheckAccess',
+                request_serializer=comet_dot_v1_dot_admin__pb2.CheckAccessRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.CheckAccessResponse.FromString,
+                _registered_method=True)
         self.CreateAccessKey = channel.unary_unary(
                 '/comet.v1.Admin/CreateAccessKey',
                 request_serializer=comet_dot_v1_dot_admin__pb2.CreateAccessKeyRequest.SerializeToString,
@@ -395,6 +400,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckAccess(self, request, context):
+        """What the caller may do, by its rules and roles; a gateway asks it for a user.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateAccessKey(self, request, context):
         """Adds the digest of an access key, which its maker keeps. Repeated with the same content, it changes nothing.
         """
@@ -576,6 +588,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ExplainAccess,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.ExplainAccessRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.ExplainAccessResponse.SerializeToString,
+            ),
+            'CheckAccess': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckAccess,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.CheckAccessRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.CheckAccessResponse.SerializeToString,
             ),
             'CreateAccessKey': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateAccessKey,
@@ -1364,6 +1381,33 @@ class Admin:
             '/comet.v1.Admin/ExplainAccess',
             comet_dot_v1_dot_admin__pb2.ExplainAccessRequest.SerializeToString,
             comet_dot_v1_dot_admin__pb2.ExplainAccessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckAccess(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/CheckAccess',
+            comet_dot_v1_dot_admin__pb2.CheckAccessRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.CheckAccessResponse.FromString,
             options,
             channel_credentials,
             insecure,

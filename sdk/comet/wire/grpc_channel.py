@@ -22,6 +22,7 @@ from google.rpc.status_pb2 import Status
 
 from comet import limits
 from comet.errors import BY_CODE, CometError, Internal, InvalidArgument, Timeout, Unavailable, from_code
+from comet.wire.acting import ActingFor
 from comet.wire.bearer import HEADER, SCHEME, read_bearer
 from comet.wire.tls import TlsFiles
 from comet.wire.transport import Channel, Stream
@@ -80,15 +81,20 @@ class GrpcChannel:
         self._metadata = self._credential()
         return GrpcStream(self._channel.stream_stream(STREAM_METHOD)(metadata=self._metadata), self.address)
 
-    async def unary(self, method: str, request: Message, response: type[M], timeout_s: float) -> M:
+    async def unary(
+        self, method: str, request: Message, response: type[M], timeout_s: float, acting: ActingFor | None = None
+    ) -> M:
         call = self._channel.unary_unary(
             f"/{method}", request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
         )
+        metadata: list[tuple[str, str | bytes]] = [*self._metadata]
+        if acting is not None:
+            metadata.append(acting.metadata())
         try:
-            answer: M = await call(request, timeout=timeout_s, metadata=self._metadata)
+            answer: M = await call(request, timeout=timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAUTHENTICATED and self._has_new_credential():
-                return await self.unary(method, request, response, timeout_s)
+                return await self.unary(method, request, response, timeout_s, acting)
             raise from_status(error, self.address) from None
         except asyncio.CancelledError:
             _reraise_if_ours()

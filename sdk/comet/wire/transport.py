@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from comet.wire.acting import ActingFor
+
 
 class Stream(Protocol):
     """One Stream call: frames as encoded bytes, in order, both ways.
@@ -27,9 +29,16 @@ class Channel(Protocol):
     """A connection to one broker."""
 
     def stream(self) -> Stream: ...
-    async def unary(self, method: str, request: Message, response: type[Message], timeout_s: float) -> Message:
-        """Calls e.g. "comet.v1.Comet/FetchMetadata". Raises the CometError the broker answered with,
-        Unavailable when it could not be reached, Timeout when no answer came."""
+    async def unary(
+        self,
+        method: str,
+        request: Message,
+        response: type[Message],
+        timeout_s: float,
+        acting: ActingFor | None = None,
+    ) -> Message:
+        """Calls e.g. "comet.v1.Comet/FetchMetadata", for a user if `acting`. Raises the CometError the broker
+        answered with, Unavailable when it could not be reached, Timeout when no answer came."""
 
     async def close(self) -> None: ...
 
