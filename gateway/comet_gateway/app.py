@@ -18,6 +18,7 @@ from comet.settings.hosts import is_loopback
 from comet_gateway import openapi
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.brokers.readiness import Readiness
+from comet_gateway.brokers.user_access import UserAccess
 from comet_gateway.config import GatewayConfig
 from comet_gateway.dashboard import diagnostics, login, serving
 from comet_gateway.dashboard.sources import Sources
@@ -100,6 +101,9 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     state.draining = asyncio.Event()
     state.security = Security(config)
     state.gatekeeper = Gatekeeper(config.tokens_file)
+    if config.user_rules and state.gatekeeper.open:
+        raise InvalidArgument("user_rules needs users that the gateway knows: set tokens_file")
+    state.users = UserAccess(lambda: state.backend.admin, enabled=config.user_rules)
     state.traffic = Traffic(config.limits)
     state.readiness = Readiness(state.draining)
     state.metrics = Metrics()
@@ -130,6 +134,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state
     async with AsyncExitStack() as stack:
         backend = state.backend = await stack.enter_async_context(Backend(state.config))
+        await stack.enter_async_context(state.users)
         hub = state.hub = Hub(state.config, backend)
         stack.push_async_callback(hub.close)
         state.metrics.watch("hub", hub.statistics)

@@ -99,6 +99,7 @@ class GatewayConfig:
     port: int = 8080  # 0: any free one
     origins: tuple[str, ...] = ()  # origins whose pages may call; the gateway's own is always allowed
     hosts: tuple[str, ...] = ()  # accepted Host names, beside localhost and `host`; "*": any
+    user_rules: bool = False  # the gateway acts for its users, by the brokers' rules for each
     tokens_file: str = ""  # bearer tokens and their roles; empty: no authentication, loopback only
     tls_cert: str = ""
     tls_key: str = ""

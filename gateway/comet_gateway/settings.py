@@ -48,6 +48,7 @@ SETTINGS: Final = (
     _row("origins", "words", "Other origins whose pages may call the gateway, such as https://app.example.com."),
     _row("hosts", "words", "Accepted Host names, beside addresses, localhost and `host`; * for any."),
     _row("tokens_file", "text", "File with bearer tokens and their roles; without it no token is needed."),
+    _row("user_rules", "switch", "Whether the brokers' rules decide for each user; needs `gateways` at the brokers."),
     _row("tls_cert", "text", "Certificate with its chain (PEM), for HTTPS."),
     _row("tls_key", "text", "Private key of the certificate (PEM)."),
     _row("proxies", "words", "Addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted."),

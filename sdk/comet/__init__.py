@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         TopicPage,
     )
     from comet.admin.rules import (
+        AccessCheck,
         AccessDecision,
         ResourceKind,
         RoleChange,
@@ -165,6 +166,7 @@ __version__ = VERSION
 
 __all__ = [
     "AccessAdmin",
+    "AccessCheck",
     "AccessDecision",
     "AccessKey",
     "AccessKeyList",
@@ -367,6 +369,7 @@ _OWN = {
     "RuleChange": "comet.admin.rules",
     "Rule": "comet.admin.rules",
     "ResourceKind": "comet.admin.rules",
+    "AccessCheck": "comet.admin.rules",
     "AccessDecision": "comet.admin.rules",
     "AccessAdmin": "comet.admin.access",
     "AccessKey": "comet.admin.access_keys",

@@ -22,6 +22,7 @@ PATTERN_BYTES_MAX: Final = 512
 WAYS_MAX: Final = (1_000, 30, 3)
 _ANYTHING: Final = ".*"
 
+_LITERAL: Final = re.compile(r"(?:[A-Za-z0-9_-](?![*+?{]))*")
 _PIECE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?:|\(\?|\(|\)|[*+?]|\{\d*,?\d*\}|.", re.DOTALL)
 
 
@@ -29,6 +30,19 @@ def compiled(pattern: str) -> re.Pattern[str]:
     """A topic pattern. Raises InvalidArgument for an invalid one, or one that could take too long."""
     check(without_rest(pattern), WAYS_MAX)
     return re.compile(pattern, re.ASCII)
+
+
+def literal_start(pattern: str) -> str:
+    """The text with which every match of the regular expression begins.
+
+    >>> literal_start("orders-[0-9]+"), literal_start("orders*"), literal_start("orders|invoices")
+    ('orders-', 'order', '')
+    """
+    if "|" in pattern:
+        return ""
+    literal = _LITERAL.match(pattern)
+    assert literal is not None
+    return literal.group()
 
 
 def without_rest(pattern: str) -> str:

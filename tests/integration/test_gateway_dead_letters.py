@@ -13,6 +13,7 @@ import pytest
 
 import comet
 import comet.testing
+from comet.client.bootstrap import Addresses
 from comet.errors import Unavailable
 from comet_gateway import GatewayConfig, create_app
 from comet_gateway.config import Limits
@@ -79,7 +80,7 @@ def said(number: int, **more: Any) -> dict[str, str]:
     return {PREFIX + name: str(value) for name, value in told.items()}
 
 
-async def dead(broker: str, count: int, *, topic: str = "failed", **more: Any) -> None:
+async def dead(broker: Addresses, count: int, *, topic: str = "failed", **more: Any) -> None:
     async with comet.Producer(broker, acks="all") as producer:
         for number in range(count):
             await producer.send(

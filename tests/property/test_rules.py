@@ -79,7 +79,10 @@ def naive(rules: list[Rule], members: list[RoleMember], question: Question) -> R
         if rule.kind != question.kind or (rule.principal not in {"*", question.principal, *roles}):
             continue
         prefix = rule.name[-1] == "*"
-        if question.name != rule.name and not (prefix and question.name.startswith(rule.name[:-1])):
+        covers = question.name == rule.name or (prefix and question.name.startswith(rule.name[:-1]))
+        if question.name[-1] == "*" and rule.effect == "deny":  # about all names that begin so
+            covers |= rule.name.startswith(question.name[:-1])
+        if not covers:
             continue
         wanted = {question.operation}
         if question.operation == "describe" and rule.effect == "allow":
@@ -119,6 +122,11 @@ def random_question(random: Random) -> Question:
     return Question(random.choice(PRINCIPALS), random.choice(OPERATIONS[kind]), kind, name, roles)
 
 
+def about_all(question: Question) -> Question:
+    """The question about all names that begin as its name does."""
+    return question._replace(name=question.name.removesuffix("*")[:2] + "*")
+
+
 def outcome(rule: Rule | None) -> str:
     return rule.effect if rule is not None else "none"
 
@@ -139,6 +147,8 @@ def test_decisions_equal_those_of_a_naive_evaluator(seed: int) -> None:
             assert (decision.allowed, decision.rule) == (allowed, rule), (seed, question, rules)
             assert compiled.allows(*question) == allowed, (seed, question, rules)
             assert compiled.allows(*question) == allowed, ("remembered", seed, question, rules)
+            wider = about_all(question)
+            assert outcome(compiled.explain(*wider).rule) == outcome(naive(rules, members, wider)), (seed, wider, rules)
         outcomes.update(map(outcome, expected))
     assert all(outcomes[each] > QUESTIONS * TABLES // 10 for each in ("allow", "deny", "none")), outcomes
 
@@ -169,6 +179,8 @@ def test_a_decision_equals_that_of_a_naive_evaluator(
     compiled = CompiledRules(rules, members)
     assert compiled.explain(*question).rule == expected
     assert compiled.allows(*question) == (outcome(expected) == "allow")
+    wider = about_all(question)
+    assert compiled.allows(*wider) == (outcome(naive(rules, members, wider)) == "allow")
 
 
 def matches(word: str, pattern: str) -> bool:

@@ -108,6 +108,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.processes.descriptors",
         "comet.types",
         "comet.records",
+        "comet.wire.acting",
         "comet.wire.bearer",
         "comet.wire.corrupt",
         "comet.wire.expiry",

@@ -8,11 +8,11 @@ import pytest
 
 from comet.admin.rules import ResourceKind, RuleOperation
 from comet.errors import CometError, Forbidden, GroupNotFound, InvalidArgument, TopicNotFound
+from comet.patterns import literal_start
 from comet.wire.acting import ActingFor
 from comet_broker.access.client_access import AUDIT_TOPIC, EVERYTHING, ClientAccess, Need
 from comet_broker.access.control import AccessControl, restricted_by
 from comet_broker.access.holder import CredentialHolder
-from comet_broker.access.needs import _literal_start
 from comet_broker.core.cluster import ClusterState, Versioned
 from comet_broker.core.rules import KINDS, OPERATIONS, ROLES_MAX, Effect, Operation, RoleMember, Rule, RuleTable
 
@@ -264,5 +264,5 @@ def test_what_may_not_be_described_does_not_exist() -> None:
         ("orders", "orders"), (r"a\.b", "a"), (".*", ""), ("(?:orders)", ""),
     ],
 )  # fmt: skip
-def test_every_match_of_a_pattern_begins_with_its_literal_start(pattern: str, start: str) -> None:
-    assert _literal_start(pattern) == start
+def test_every_match_of_a_pattern_begins_with_itsliteral_start(pattern: str, start: str) -> None:
+    assert literal_start(pattern) == start

@@ -61,7 +61,7 @@ class AccessControl:
         self.on_restricted: list[Callable[[Restricted], None]] = []  # called once rules hold that allow less
         self._table = RuleTable()
         self._rules = CompiledRules(())
-        self._revision = 0
+        self.revision = 0  # of the rules
 
     @property
     def enforced(self) -> bool:
@@ -83,7 +83,7 @@ class AccessControl:
         return self._access(holder, address)
 
     def for_user(self, gateway: ClientAccess, user: ActingFor) -> ClientAccess:
-        """The access of a user for whom a gateway calls: by the user's rules, while the gateway's credential is good.
+        """The access of a gateway's user, for calls of the gateway: by the user's rules, while its credential is good.
         Raises Forbidden, InvalidArgument."""
         error: CometError | None = None
         if not self.enforced or gateway.principal not in self._gateways:
@@ -150,9 +150,9 @@ class AccessControl:
         """Follows the view."""
         found = state.rules
         revision = 0 if found is None else found.mod_revision
-        if revision == self._revision:
+        if revision == self.revision:
             return
-        self._revision = revision
+        self.revision = revision
         try:
             table = RuleTable() if found is None else RuleTable.decode(found.value)
         except msgspec.DecodeError as error:

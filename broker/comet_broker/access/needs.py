@@ -6,11 +6,11 @@ handler of the frame reports it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from comet.admin.acts import ACTS, Act
+from comet.patterns import literal_start
 from comet.v1 import groups_pb2 as groups
 from comet_broker.access.client_access import Need
 from comet_broker.core.rules import ALL, Kind, Operation
@@ -28,9 +28,6 @@ class OfTopic(Protocol):
 
 Partitions: TypeAlias = Mapping[int, OfTopic]
 FrameNeeds: TypeAlias = Callable[[Any, Partitions], Iterable[Need]]
-
-
-_LITERAL: Final = re.compile(r"(?:[A-Za-z0-9_-](?![*+?{]))*")
 
 
 def nothing(*_: object) -> tuple[Need, ...]:
@@ -70,20 +67,7 @@ def _join(join: groups.Join) -> Iterator[Need]:
     for topic in join.topics:
         yield "read", "topic", topic
     if join.pattern:  # its coordinator names all matching topics
-        yield "read", "topic", _literal_start(join.pattern) + ALL
-
-
-def _literal_start(pattern: str) -> str:
-    """The text with which every match of the regular expression begins.
-
-    >>> _literal_start("orders-[0-9]+"), _literal_start("orders*"), _literal_start("orders|invoices")
-    ('orders-', 'order', '')
-    """
-    if "|" in pattern:
-        return ""
-    literal = _LITERAL.match(pattern)
-    assert literal is not None
-    return literal.group()
+        yield "read", "topic", literal_start(join.pattern) + ALL
 
 
 def _commit(commit: groups.Commit) -> Iterator[Need]:

@@ -86,7 +86,7 @@ class AdminRules:
             except CometError as error:
                 answer.error.CopyFrom(error_to_pb(error))
             answers.append(answer)
-        return admin.CheckAccessResponse(answers=answers)
+        return admin.CheckAccessResponse(answers=answers, revision=self._control.revision)
 
     async def grant_role(self, request: admin.GrantRoleRequest) -> admin.RoleChange:
         member = check_member(self._member(request))

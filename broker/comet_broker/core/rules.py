@@ -11,7 +11,7 @@ those in the table, and clients whose token has the role. A role has no roles it
 A question is allowed if an allow matches it and no deny does: a deny always wins, and without a rule nothing is
 allowed. As in Kafka, an allow of read, write, delete or alter is also an allow of describe, and a deny concerns only
 the operations that it lists: beside an allow of read, a deny of read leaves describe allowed, and a deny of describe
-leaves read allowed.
+leaves read allowed. A question about `orders*` is about all names that begin so: a deny of any of them denies it.
 
 Pure: brokers store the table, and compile it whenever it changes.
 """
@@ -19,8 +19,9 @@ Pure: brokers store the table, and compile it whenever it changes.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Final, Literal, NamedTuple, Self, TypeAlias, get_args
 
 import msgspec
@@ -329,7 +330,7 @@ class _RulesByName:
     of prefixes as with one.
     """
 
-    __slots__ = ("_deciding", "_exact", "_starts")
+    __slots__ = ("_deciding", "_denies", "_exact", "_starts")
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         by_name: dict[str, Rule] = {}
@@ -337,6 +338,10 @@ class _RulesByName:
             known = by_name.setdefault(rule.name, rule)
             if known.effect == "allow" and rule.effect == "deny":
                 by_name[rule.name] = rule
+        self._denies = sorted(
+            ((name.removesuffix(ALL), rule) for name, rule in by_name.items() if rule.effect == "deny"),
+            key=itemgetter(0),
+        )
         self._exact: dict[str, Rule] = {}
         self._starts: list[str] = []
         self._deciding: list[Rule | None] = [by_name.pop(ALL, None)]  # before the first start, then from each start on
@@ -369,8 +374,16 @@ class _RulesByName:
             end_range()
 
     def at(self, name: str) -> Rule | None:
+        if name.endswith(ALL) and (denied := self._deny_within(name.removesuffix(ALL))) is not None:
+            return denied
         rule = self._exact.get(name)
         return rule if rule is not None else self._deciding[bisect_right(self._starts, name)]
+
+    def _deny_within(self, prefix: str) -> Rule | None:
+        """A deny of one of the names that begin so."""
+        index = bisect_left(self._denies, prefix, key=itemgetter(0))
+        found = self._denies[index] if index < len(self._denies) else None
+        return found[1] if found is not None and found[0].startswith(prefix) else None
 
 
 def _after(prefix: str) -> str:

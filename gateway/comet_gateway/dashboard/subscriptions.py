@@ -20,6 +20,7 @@ from comet_gateway.dashboard.live_pages import LivePages, Watcher
 from comet_gateway.dashboard.page_request import Addresses
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.auth import Principal, Role
+from comet_gateway.http.needs import ALL, needs_of_page
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.wire import Frame
 from comet_gateway.push import frames
@@ -68,7 +69,11 @@ class SubscribableDashboard:
         page, request = self._addresses.find(url, principal, is_open=self._is_open)
         principal.require(Role(page.role))
         sources = self._sources
-        return DashboardRequest("page", lambda id_: PageSubscription(id_, sources.part(Watching).pages, page, request))
+        return DashboardRequest(
+            "page",
+            lambda id_: PageSubscription(id_, sources.part(Watching).pages, page, request),
+            needs_of_page(page.name, request.params),
+        )
 
     def channel(self, name: str, params: Mapping[str, Any], principal: Principal) -> DashboardRequest:
         channel = self._channels.get(name)
@@ -79,6 +84,7 @@ class SubscribableDashboard:
         return DashboardRequest(
             "channel",
             lambda id_: ChannelSubscription(id_, channel, params, ChannelSession(sources, principal)),
+            needs_of_page("topic_records", {"topic": params.get("topic", ALL)}),
         )
 
 

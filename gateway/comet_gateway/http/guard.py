@@ -35,6 +35,7 @@ from comet_gateway.http.auth import (
     bearer,
 )
 from comet_gateway.http.incoming_body import IncomingBody
+from comet_gateway.http.needs import NEEDS, named
 from comet_gateway.http.origins import PAGE_HEADERS, SAFE_METHODS, HeaderPairs, Security
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.quotas import client_address, holder_of
@@ -76,6 +77,7 @@ class Admission:
     def _http(self, app: ASGIApp, roles: dict[str, Role], template: str, *, document: bool) -> ASGIApp:
         stays, watching, is_page = template in STREAMS, template in WATCHING, _is_page(template)
         traffic, limits = self._traffic, self._limits
+        needs = {method: NEEDS.get(("GET" if method == "HEAD" else method, template)) for method in roles}
 
         async def door(scope: Scope, receive: Receive, send: Send) -> None:
             method = scope["method"]
@@ -86,6 +88,7 @@ class Admission:
                     raise
                 await login_redirect.lead_to_login(scope, send)
                 return
+            await _check_needs(scope, needs[method])
             if is_page or "comet.session" in scope:
                 send = _with([*(PAGE_HEADERS if is_page else ()), *self._renewal(scope)], send)
             if stays:
@@ -209,6 +212,15 @@ class Admission:
         if session is None:
             return []
         return [(b"set-cookie", sessions.session_cookie(Visit(session, visit.key), now_s, tls=_is_tls(scope)))]
+
+
+async def _check_needs(scope: Scope, needs: tuple[str, ...] | None) -> None:
+    """Checks what brokers allow the user. Raises the Problem of the error with which they would refuse it."""
+    users = scope["app"].state.users
+    if needs and users.enabled:
+        await users.check(scope["comet.principal"], named(needs, scope["path_params"]))
+    elif needs is None and users.enabled:
+        raise Problem("FORBIDDEN", "this route has no place in the table of what users need")
 
 
 def _connection(scope: Scope) -> AuthenticatedConnection:

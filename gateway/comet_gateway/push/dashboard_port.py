@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from comet.admin.rules import Need
 from comet_gateway.http.auth import Principal
 from comet_gateway.push.pump import FrameSource
 
@@ -28,6 +29,7 @@ class DashboardRequest:
 
     kind: Literal["page", "channel"]
     open: Callable[[str], FrameSource]  # with the subscription's id
+    needs: tuple[Need, ...] = ()  # of its user, at the brokers
 
 
 class Dashboard(Protocol):

@@ -29,7 +29,9 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from comet.admin.rules import Need
 from comet.errors import CometError
+from comet_gateway.brokers.user_access import UserAccess
 from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import while_there
 from comet_gateway.http.problems import Problem
@@ -37,6 +39,7 @@ from comet_gateway.http.quotas import holder_of
 from comet_gateway.push import frames
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.events import Begun, Event, Failed, Latest, Lost
+from comet_gateway.push.needs import needs_of
 from comet_gateway.push.parse_subscribe import Played, follow, window
 from comet_gateway.push.replay import Ended, Replay
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
@@ -148,7 +151,9 @@ async def open_stream(request: Request, topic: str, *, now_us: int) -> EventStre
             return begun
 
         subscription = await while_there(request, begin(), state.draining)
-        return EventStream(subscription, request.scope, request.receive, connections, limits, stack.pop_all())
+        return EventStream(
+            subscription, request.scope, request.receive, connections, limits, stack.pop_all(), needs_of(wanted)
+        )
 
 
 class EventStream:
@@ -162,6 +167,7 @@ class EventStream:
         connections: Connections,
         limits: Limits,
         stack: ExitStack,
+        needs: tuple[Need, ...],
     ) -> None:
         self._subscription = subscription
         self._scope = scope
@@ -169,6 +175,7 @@ class EventStream:
         self._connections = connections
         self._limits = limits
         self._stack = stack  # closes the subscription
+        self._needs = needs  # of the user, as long as it is open
         self._loop = asyncio.get_running_loop()
         self._raw: Send | None = None  # the server's own, once the answer has begun
         self._writing = False
@@ -187,11 +194,19 @@ class EventStream:
             self._connections.subscriptions += 1
             try:
                 with self._connections.holding(self):
-                    last = await self._stream()
+                    last = await self._while_allowed()
             finally:
                 self._connections.subscriptions -= 1
             if last is not None:
                 await send({"type": "http.response.body", "body": last})
+
+    async def _while_allowed(self) -> bytes | None:
+        """The last event, as of `_stream`; that of the error when the user may not read any more."""
+        users: UserAccess = self._scope["app"].state.users
+        try:
+            return await users.while_allowed(self._scope["comet.principal"], self._needs, self._stream())
+        except Problem as problem:
+            return _named("error", problem.document())
 
     async def _stream(self) -> bytes | None:
         """The last event; None if the client has gone."""

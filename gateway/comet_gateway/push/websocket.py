@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 import comet
 from comet.errors import CometError
 from comet_gateway.brokers.backend import Backend
+from comet_gateway.brokers.user_access import UserAccess
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.quotas import holder_of
@@ -32,6 +33,7 @@ from comet_gateway.push.close_codes import Close
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.dashboard_port import Controllable, DashboardRequest
 from comet_gateway.push.group_member import GroupMembership, ShareMember
+from comet_gateway.push.needs import needs_of
 from comet_gateway.push.parse_subscribe import Joined, Played
 from comet_gateway.push.pump import FrameSource, pump
 from comet_gateway.push.replay import Replay
@@ -58,7 +60,9 @@ class WebSocketConnection:
         self._session = session.PushSession(self._limits, scope["comet.principal"], state.dashboard)
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
         self._source_of = partial(source_of, state.backend, state.hub, self._wire, self._limits)
-        self._writing = Writing(state.backend, self._send_text, self._limits, state.metrics, state.traffic)
+        self._writing = Writing(
+            state.backend, self._send_text, self._limits, state.metrics, state.traffic, partial(_check_write, scope)
+        )
         self._writes = False  # it has written records
         self._sources: dict[str, tuple[FrameSource, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -179,12 +183,12 @@ class WebSocketConnection:
             match request:
                 case Joined():
                     with self._connections.members.held(holder_of(self._scope)):
-                        end = await pump(source, self._wire)
+                        end = await self._pump(source, request)
                 case Played():
                     with self._connections.replays.held(holder_of(self._scope)):
-                        end = await pump(source, self._wire)
+                        end = await self._pump(source, request)
                 case _:
-                    end = await pump(source, self._wire)
+                    end = await self._pump(source, request)
         except Gone:
             return  # the reader notices, too
         except Exception as error:  # noqa: BLE001 - what goes wrong with one subscription ends only that
@@ -195,6 +199,11 @@ class WebSocketConnection:
         self._sources.pop(id_, None)
         if self._session.ended(id_):
             await self._send_frame(end)
+
+    async def _pump(self, source: FrameSource, request: session.Request) -> frames.EndFrame:
+        users: UserAccess = self._scope["app"].state.users
+        pumping = pump(source, self._wire)
+        return await users.while_allowed(self._scope["comet.principal"], needs_of(request), pumping)
 
     async def _failed(self, id_: str, error: Exception) -> None:
         match error:
@@ -295,6 +304,12 @@ class WebSocketConnection:
             self._wire.abort()  # the client does not read
         except (OSError, RuntimeError):
             pass  # the client closed first
+
+
+async def _check_write(scope: Scope, topic: str) -> None:
+    """Raises the Problem of a topic that the user may not write."""
+    users: UserAccess = scope["app"].state.users
+    await users.check(scope["comet.principal"], [("write", "topic", topic)])
 
 
 def source_of(

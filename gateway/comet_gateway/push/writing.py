@@ -35,9 +35,18 @@ Outcome = WriteResult | asyncio.Task[list[Receipt]] | Problem
 class Writing:
     """The writes of one connection, which closes it. `write` is called by its reader, `run` by a task."""
 
-    def __init__(self, backend: Backend, send: SendText, limits: Limits, metrics: Metrics, traffic: Traffic) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        send: SendText,
+        limits: Limits,
+        metrics: Metrics,
+        traffic: Traffic,
+        check: Callable[[str], Awaitable[None]],
+    ) -> None:
         self._backend = backend
         self._send = send
+        self._check = check  # raises the Problem of a topic that the user may not write
         self._in_flight_max = limits.in_flight_max
         self._in_flight_bytes_max = limits.in_flight_bytes_max
         self._records_max = limits.records_max
@@ -117,6 +126,7 @@ class Writing:
             raise Problem("INVALID_ARGUMENT", error.message) from None
         records = [frame.record] if frame.record is not None else frame.records or []
         data = text.encode() if isinstance(text, str) else text
+        await self._check(topic)
         found = read_records(data, records, _MEMBERS, self._records_max)
         self._metrics.records_in += len(found)
         acks = comet.Acks.of(frame.acks)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Final, Literal, Self
 
 from starlette.requests import ClientDisconnect
@@ -44,6 +44,7 @@ class LinesAnswer:
     def __init__(
         self,
         lines: AsyncGenerator[BodyLines | Line],
+        check: Callable[[], Awaitable[None]],
         producer: comet.Producer,
         catalog: Catalog,
         topic: str,
@@ -53,6 +54,7 @@ class LinesAnswer:
         draining: asyncio.Event,
     ) -> None:
         self._lines = lines
+        self._check = check  # raises the Problem of a user that may not write any more
         self._producer = producer
         self._catalog = catalog
         self._topic = topic
@@ -149,11 +151,12 @@ class LinesAnswer:
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         self._metrics.records_in += len(columns)
         try:
+            await self._check()
             written = await write(self._producer, self._catalog, self._topic, columns, deadline)
-        except CometError as error:
+        except (CometError, Problem) as error:
             self._catalog.forget(self._topic)
             written = WriteResult(len(columns))
-            written.fail(range(len(columns)), Problem.of(error))
+            written.fail(range(len(columns)), error if isinstance(error, Problem) else Problem.of(error))
         self._put(written, deadline)
 
     def _put(self, one: WriteResult | str, deadline: float = 0) -> None:

@@ -13,6 +13,7 @@ import comet
 from comet.admin.acts import OPERATIONS
 from comet.errors import CometError
 from comet_gateway.brokers.catalog import Catalog
+from comet_gateway.brokers.user_access import UserAccess
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.schemas.common import ProblemDocument
 
@@ -20,9 +21,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PARAMETER: Final = re.compile(r"{(\w+)}")
 
 
-async def _admin(request: Request) -> comet.Admin:
-    found: comet.Admin = request.app.state.backend.admin
+async def _users(request: Request) -> UserAccess:
+    found: UserAccess = request.app.state.users
     return found
+
+
+Users = Annotated[UserAccess, Depends(_users)]
+
+
+async def _admin(request: Request, users: Users) -> comet.Admin:
+    """For the user of the request."""
+    return users.admin_for(request.scope["comet.principal"])
 
 
 AdminClient = Annotated[comet.Admin, Depends(_admin)]

@@ -262,7 +262,9 @@ async def _settle(
         )
     chosen = await _chosen(topic_index, body)
     task = Task(state, chosen.dead_letters, body.rate, request.scope["comet.principal"].name, to, edit)
-    targets = await _targets(app.backend.admin, task) if state is DeadLetterState.REDRIVEN else []
+    users, principal = app.users, request.scope["comet.principal"]
+    targets = await _targets(users.admin_for(principal), task) if state is DeadLetterState.REDRIVEN else []
+    await users.check(principal, [("write", "topic", target.topic) for target in targets])
     plan = _plan(topic, task, chosen, targets, dry_run)
     if dry_run:
         return plan

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from comet.admin.documents import document
 from comet.admin.parameters import NAME_PATTERN
 from comet.types import GroupState
 from comet_gateway.http.problems import answers
-from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links, problem_of
+from comet_gateway.routes.admin import STRICT, AdminClient, Users, act_route, links, problem_of
 from comet_gateway.schemas.groups import (
     CommitBody,
     CommitOutcome,
@@ -114,12 +114,16 @@ async def get_offsets(admin: AdminClient, group: GroupName) -> CommittedOffsets:
         207: {"model": CommitOutcomes, "description": "Some offsets were not committed; `error` says why."},
     },
 )
-async def commit_offsets(admin: AdminClient, group: GroupName, body: CommitBody, response: Response) -> CommitOutcomes:
+async def commit_offsets(
+    request: Request, admin: AdminClient, users: Users, group: GroupName, body: CommitBody, response: Response
+) -> CommitOutcomes:
     """Commits offsets for clients without a session. The group must have no members; a new group is created.
 
     A committed offset never goes back: the answer has the offset that holds now. So a request can be repeated after a
     lost answer. To go back, use `reset`."""
     wanted = {(one.topic, one.partition): one.offset for one in body.offsets}
+    topics = dict.fromkeys(topic for topic, _ in wanted)
+    await users.check(request.scope["comet.principal"], [("read", "topic", topic) for topic in topics])
     found = await admin.commit_offsets(group, wanted)
     if any(one.error for one in found):
         response.status_code = 207

@@ -71,8 +71,10 @@ async def produce(request: Request) -> Answer:
         if key is not None:
             raise Problem("INVALID_ARGUMENT", "NDJSON is written as it arrives, so it cannot have an idempotency key")
         lines = request_body.read_lines(incoming, headers, config.limits)
+        needs, principal = (("write", "topic", topic),), scope["comet.principal"]
         answer = LinesAnswer(
             lines,
+            lambda: state.users.check(principal, needs),
             producer,
             backend.catalog,
             topic,

@@ -5,19 +5,21 @@ acquire ─► records with a token each ─► ack | nack | reject | extend, be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext, suppress
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
 import comet
 from comet.errors import CometError, InvalidArgument
+from comet.share.tokens import Token
 from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import while_there
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.http.quotas import holder_of
 from comet_gateway.records.record_json import Values, each
+from comet_gateway.routes.admin import Users
 from comet_gateway.schemas.common import ProblemDocument
 from comet_gateway.schemas.lists import GroupName
 from comet_gateway.schemas.share_groups import (
@@ -39,6 +41,22 @@ async def _client(request: Request) -> comet.ShareClient:
 
 
 ShareClientFrom = Annotated[comet.ShareClient, Depends(_client)]
+
+
+async def _topics_allowed(request: Request, users: Users) -> Callable[[Sequence[str]], Awaitable[None]]:
+    """Checks that the user may read the topics of some tokens. Those that are none are told one by one."""
+
+    async def check(tokens: Sequence[str]) -> None:
+        topics = set()
+        for text in tokens:
+            with suppress(InvalidArgument):
+                topics.add(Token.parse(text).topic)
+        await users.check(request.scope["comet.principal"], [("read", "topic", topic) for topic in sorted(topics)])
+
+    return check
+
+
+TopicsAllowed = Annotated[Callable[[Sequence[str]], Awaitable[None]], Depends(_topics_allowed)]
 
 _GROUP: Final = "$request.path.group"
 
@@ -71,7 +89,9 @@ _ACKNOWLEDGED: Final[dict[int | str, dict[str, Any]]] = {
         200: {**ACQUIRED, "links": _LINKS},
     },
 )
-async def acquire(request: Request, client: ShareClientFrom, group: GroupName, body: AcquireBody) -> Response:
+async def acquire(
+    request: Request, client: ShareClientFrom, users: Users, group: GroupName, body: AcquireBody
+) -> Response:
     """Acquires records of a topic for a share group, each with a token to acknowledge it.
 
     Records that are neither acknowledged nor extended within `lock_ms` are delivered again, as are all acquired records
@@ -85,6 +105,8 @@ async def acquire(request: Request, client: ShareClientFrom, group: GroupName, b
     _within("limit", body.limit, limits.records_max)
     _within("max_bytes", body.max_bytes, limits.answer_bytes_max)
     _within("wait_ms", body.wait_ms, limits.wait_ms_max)
+    needs = [("read", "topic", body.topic), *([("write", "topic", body.dead_letter)] if body.dead_letter else [])]
+    await users.check(request.scope["comet.principal"], needs)
     with state.traffic.waiting.held(holder_of(request.scope)) if body.wait_ms else nullcontext():
         found = await while_there(
             request,
@@ -131,8 +153,11 @@ def _document(found: Sequence[comet.AcquiredRecord], values: Values) -> bytes:
     responses=_ACKNOWLEDGED,
     response_model_exclude_none=True,
 )
-async def ack(client: ShareClientFrom, group: GroupName, body: Tokens, response: Response) -> Acknowledgements:
+async def ack(
+    client: ShareClientFrom, allowed: TopicsAllowed, group: GroupName, body: Tokens, response: Response
+) -> Acknowledgements:
     """Accepts records: they are done. Can be repeated after a lost answer."""
+    await allowed(body.tokens)
     return _acknowledged(await client.ack(body.tokens, group=group), response)
 
 
@@ -143,8 +168,11 @@ async def ack(client: ShareClientFrom, group: GroupName, body: Tokens, response:
     responses=_ACKNOWLEDGED,
     response_model_exclude_none=True,
 )
-async def nack(client: ShareClientFrom, group: GroupName, body: Nack, response: Response) -> Acknowledgements:
+async def nack(
+    client: ShareClientFrom, allowed: TopicsAllowed, group: GroupName, body: Nack, response: Response
+) -> Acknowledgements:
     """Releases records for another delivery after `delay_ms`; after `deliveries_max` they become dead letters."""
+    await allowed(body.tokens)
     return _acknowledged(await client.nack(body.tokens, delay_ms=body.delay_ms, group=group), response)
 
 
@@ -155,8 +183,11 @@ async def nack(client: ShareClientFrom, group: GroupName, body: Nack, response: 
     responses=_ACKNOWLEDGED,
     response_model_exclude_none=True,
 )
-async def reject(client: ShareClientFrom, group: GroupName, body: Reject, response: Response) -> Acknowledgements:
+async def reject(
+    client: ShareClientFrom, allowed: TopicsAllowed, group: GroupName, body: Reject, response: Response
+) -> Acknowledgements:
     """Rejects records: they are not delivered again and become dead letters."""
+    await allowed(body.tokens)
     return _acknowledged(await client.reject(body.tokens, reason=body.reason, group=group), response)
 
 
@@ -167,8 +198,11 @@ async def reject(client: ShareClientFrom, group: GroupName, body: Reject, respon
     responses=_ACKNOWLEDGED,
     response_model_exclude_none=True,
 )
-async def extend(client: ShareClientFrom, group: GroupName, body: Tokens, response: Response) -> Acknowledgements:
+async def extend(
+    client: ShareClientFrom, allowed: TopicsAllowed, group: GroupName, body: Tokens, response: Response
+) -> Acknowledgements:
     """Restarts the locks of records that take longer."""
+    await allowed(body.tokens)
     return _acknowledged(await client.extend(body.tokens, group=group), response)
 
 

@@ -9,7 +9,6 @@ from google.protobuf.message import Message
 
 from comet.admin import access_keys as keys
 from comet.admin import quotas, rules
-from comet.errors import CometError
 from comet.v1 import admin_pb2 as admin
 from comet.wire.protobuf import error_from_pb
 
@@ -113,20 +112,21 @@ class AccessAdmin:
         )
         return rules.decision_from_pb(await self._request("ExplainAccess", request, admin.ExplainAccessResponse))
 
-    async def check(self, needs: Sequence[rules.Need]) -> list[CometError | None]:
-        """The errors with which this client would be refused; None: it may do that.
+    async def check(self, needs: Sequence[rules.Need]) -> rules.AccessCheck:
+        """Checks what this client may do.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
-        ...         print(await admin.access.check([("read", "topic", "invoices")]))
+        ...         print((await admin.access.check([("read", "topic", "invoices")])).errors)
         >>> run(example)
-        [None]
+        (None,)
         """
         request = admin.CheckAccessRequest(
             needs=[admin.AccessNeed(operation=operation, kind=kind, name=name) for operation, kind, name in needs]
         )
         answer = await self._request("CheckAccess", request, admin.CheckAccessResponse)
-        return [error_from_pb(one.error) if one.HasField("error") else None for one in answer.answers]
+        errors = (error_from_pb(one.error) if one.HasField("error") else None for one in answer.answers)
+        return rules.AccessCheck(tuple(errors), answer.revision)
 
     # ---- roles
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
 from comet.admin.parameters import Input
-from comet.errors import InvalidArgument
+from comet.errors import CometError, InvalidArgument
 from comet.types import Int64
 from comet.units import count
 from comet.v1 import admin_pb2 as admin
@@ -170,6 +170,18 @@ class AccessDecision:
 
     def __str__(self) -> str:
         return f"{'yes' if self.allowed else 'no'}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessCheck:
+    """What a client may do.
+
+    >>> comet.AccessCheck((None,), revision=7).errors
+    (None,)
+    """
+
+    errors: Annotated[tuple[CometError | None, ...], "With which each of the needs would be refused; None: allowed."]
+    revision: Annotated[int, "Of the rules; another one: they have changed."]
 
 
 NOT_ENFORCED: Final = "not enforced: the broker has no superusers"

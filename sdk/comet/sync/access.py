@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from comet.admin import access_keys as keys
 from comet.admin import quotas, rules
 from comet.admin.access import AccessAdmin as AsyncAccessAdmin
-from comet.errors import CometError
 from comet.event_loop import call
 
 
@@ -97,14 +96,14 @@ class AccessAdmin:
         """
         return call(self._async.explain_access(principal, operation, kind, name, roles=roles))
 
-    def check(self, needs: Sequence[rules.Need]) -> list[CometError | None]:
-        """The errors with which this client would be refused; None: it may do that.
+    def check(self, needs: Sequence[rules.Need]) -> rules.AccessCheck:
+        """Checks what this client may do.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Admin(address) as admin:
-        ...         print(admin.access.check([("read", "topic", "invoices")]))
+        ...         print(admin.access.check([("read", "topic", "invoices")]).errors)
         >>> run(example)
-        [None]
+        (None,)
         """
         return call(self._async.check(needs))
 

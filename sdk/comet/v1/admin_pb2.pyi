@@ -489,10 +489,12 @@ class AccessAnswer(_message.Message):
     def __init__(self, error: _Optional[_Union[_types_pb2.Error, _Mapping]] = ...) -> None: ...
 
 class CheckAccessResponse(_message.Message):
-    __slots__ = ("answers",)
+    __slots__ = ("answers", "revision")
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     answers: _containers.RepeatedCompositeFieldContainer[AccessAnswer]
-    def __init__(self, answers: _Optional[_Iterable[_Union[AccessAnswer, _Mapping]]] = ...) -> None: ...
+    revision: int
+    def __init__(self, answers: _Optional[_Iterable[_Union[AccessAnswer, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class RoleMember(_message.Message):
     __slots__ = ("role", "principal", "author", "added_us")

@@ -1,4 +1,4 @@
-"""The user for whom a gateway makes a call, in the call's metadata.
+"""The user of a gateway, in the metadata of a call that the gateway makes for it.
 
     comet-acting-for-bin    the principal, and the roles of its token, a line each
 
