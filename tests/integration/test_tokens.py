@@ -18,6 +18,7 @@ from jwt.algorithms import ECAlgorithm
 
 import comet
 from comet.security.certificates import Authority
+from comet.security.signed_tokens import LEEWAY_S
 from comet_broker.access import tokens
 from comet_broker.config import BrokerConfig
 from comet_broker.server import Server
@@ -136,7 +137,7 @@ async def publish_until_refused(producer: comet.Producer) -> None:
 
 
 async def test_an_expired_token_ends_its_streams_and_a_renewed_one_goes_on(issuer: Issuing) -> None:
-    soon = 1.0 - tokens.LEEWAY_S
+    soon = 1.0 - LEEWAY_S
     token = issuer.token("ann", "key-0", seconds=soon)
     end = time.monotonic() + 1.0
     async with comet.Producer(issuer.bootstrap(token), acks="all") as producer:
@@ -157,7 +158,7 @@ async def test_a_removed_key_ends_the_streams_of_its_tokens(issuer: Issuing) -> 
     issuer.add("lost")
     async with comet.Admin(issuer.bootstrap(issuer.token("ann", "lost"))) as ours:
         await ours.list_topics()  # a new token is tried again until the broker has read its key
-    token = issuer.token("ann", "lost", age_s=2 * tokens.LEEWAY_S)
+    token = issuer.token("ann", "lost", age_s=2 * LEEWAY_S)
     async with (
         comet.Producer(issuer.bootstrap(issuer.token("root", "key-0"))) as producer,
         comet.Consumer(issuer.bootstrap(token), TOPIC, start="earliest") as consumer,

@@ -22,12 +22,15 @@ from hypothesis import strategies as st
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from comet.errors import CredentialsRefused, InvalidArgument, Unavailable
+from comet.security import fetch as fetching
+from comet.security.fetch import is_private
+from comet.security.signed_tokens import LEEWAY_S
+from comet.security.signing_keys import parse_signing_keys, read_signing_keys
 from comet.wire.bearer import is_token, read_bearer, read_token
 from comet_broker.access import tokens
 from comet_broker.access.credentials import Credentials
 from comet_broker.access.keys import AccessKeys
-from comet_broker.access.signing_keys import check_source, parse_signing_keys, read_signing_keys
-from comet_broker.access.tokens import LEEWAY_S, Issuer, Tokens, issuer_of
+from comet_broker.access.tokens import Issuer, Tokens, issuer_of
 from comet_broker.config import BrokerConfig
 from comet_broker.core.rules import ROLES_MAX
 from tests.sim.worker import SimWorker, WorkerPace
@@ -387,7 +390,7 @@ def test_keys_are_read_from_a_url_or_a_file(answers: Callable[[int, bytes, str],
     (tmp_path / "keys.json").write_bytes(data)
     url = answers(200, data, "")
     for source in (str(tmp_path / "keys.json"), url):
-        check_source(source)
+        assert source.startswith("/") or is_private(source)
         assert set(read_signing_keys(source)) == {"one"}
     for source in (
         answers(302, b"", url),
@@ -403,10 +406,23 @@ def test_keys_are_read_from_a_url_or_a_file(answers: Callable[[int, bytes, str],
 
 def test_keys_come_over_tls_or_from_this_machine() -> None:
     for source in ("https://login.example/keys", "http://127.0.0.1:8080/keys", "/etc/keys.json"):
-        check_source(source)
+        Issuer("https://login.example", "comet", source, "sub").check()
     for source in ("http://login.example/keys", "https:///keys"):
         with pytest.raises(InvalidArgument, match="https URL"):
-            check_source(source)
+            Issuer("https://login.example", "comet", source, "sub").check()
+
+
+def test_an_answer_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Drip:
+        def read1(self, size: int) -> bytes:
+            times.append(times[-1] + 1.0)
+            return b" "
+
+    times = [0.0]
+    monkeypatch.setattr(fetching, "monotonic", lambda: times[-1])
+    with pytest.raises(InvalidArgument, match="takes longer than 10 s"):
+        fetching._read(Drip())
+    assert times[-1] == fetching.BODY_S_MAX + 1
 
 
 def test_the_settings_of_an_issuer_belong_together() -> None:

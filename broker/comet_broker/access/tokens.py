@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from comet.errors import CredentialsRefused, InvalidArgument, Unavailable
+from comet.security.fetch import is_private
+from comet.security.signed_tokens import LEEWAY_S, TokenVerifier, UnknownSigningKey, claim_of
+from comet.security.signing_keys import SigningKeys, is_url, read_signing_keys
 from comet.wire.acting import USER
 from comet_broker.access.holder import CredentialHolder
-from comet_broker.access.signing_keys import ALGORITHMS, SigningKeys, check_source, is_url, read_signing_keys
 from comet_broker.config import BrokerConfig
 from comet_broker.core.rules import ROLE, ROLES_MAX, check_principal, is_role
 from comet_broker.ports import Clock, Worker
@@ -31,11 +33,8 @@ log = logging.getLogger(__name__)
 REFRESH_S: Final = 300.0
 PAUSE_S: Final = 30.0  # between two requests to the issuer
 FILE_PAUSE_S: Final = 1.0
-LEEWAY_S: Final = 30.0  # of clocks
 REMEMBERED_MAX: Final = 10_000
-REASON_MAX: Final = 100  # characters
 _MICRO: Final = 1_000_000
-_SECONDS_MAX: Final = 1e11
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,8 @@ class Issuer:
             raise InvalidArgument(
                 "jwt_issuer, jwt_audience and jwt_keys belong together: the issuer of tokens, their audience, its keys"
             )
-        check_source(self.keys)
+        if is_url(self.keys) and not is_private(self.keys):  # others could replace the keys on the way
+            raise InvalidArgument(f"jwt_keys must be an https URL, or a file, not {self.keys!r}")
         try:
             import jwt  # noqa: F401 - whether it is there
         except ImportError:
@@ -74,14 +74,11 @@ class Tokens:
     """Owned by the broker; on its loop."""
 
     def __init__(self, issuer: Issuer, clock: Clock, read: Callable[[str], SigningKeys] = read_signing_keys) -> None:
-        import jwt
-
         self.on_ended: list[Callable[[frozenset[str]], None]] = []  # takes the ids of credentials of lost keys
         self._issuer = issuer
         self._clock = clock
         self._read = read
-        self._jwt = jwt
-        self._decoder = jwt.PyJWT({"enforce_minimum_key_length": True})
+        self._verifier = TokenVerifier(issuer.issuer, issuer.audience)
         self._keys: SigningKeys = {}
         self._read_us = 0  # when the last reading that succeeded began
         self._problem = ""
@@ -102,36 +99,15 @@ class Tokens:
         return found
 
     def _verified(self, text: str) -> CredentialHolder:
-        jwt = self._jwt
         try:
-            kid = jwt.get_unverified_header(text).get("kid")
-            key = self._keys.get(kid) if isinstance(kid, str) else None
-            if key is None:
-                raise self._unknown_key(text)
-            claims = self._decoder.decode(
-                text,
-                key.key,
-                algorithms=list(ALGORITHMS),
-                audience=self._issuer.audience,
-                issuer=self._issuer.issuer,
-                options={
-                    "require": ["exp", "iss", "aud"],
-                    "verify_exp": False,
-                    "verify_nbf": False,
-                    "verify_iat": False,
-                },
-            )
-        except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-            why = str(error)[:REASON_MAX]  # it may show parts of a header
-            reason = why if why.isprintable() else type(error).__name__
-            raise CredentialsRefused(f"the token is not valid: {reason}") from None
-        principal, end_us = self._principal(claims), self._end_us(claims)
-        return CredentialHolder(principal, f"kid:{kid}", end_us, self._roles(claims))
+            token = self._verifier.verify(text, self._keys, self._clock.wall_us() / _MICRO)
+        except UnknownSigningKey as unknown:
+            raise self._unknown_key(unknown.issued_s) from None
+        principal, end_us = self._principal(token.claims), int(token.end_s * _MICRO)
+        return CredentialHolder(principal, f"kid:{token.kid}", end_us, self._roles(token.claims))
 
-    def _unknown_key(self, text: str) -> CredentialsRefused | Unavailable:
+    def _unknown_key(self, issued_s: float | None) -> CredentialsRefused | Unavailable:
         """A token that was signed before the keys were read has none of them. A newer one may come again."""
-        claims = self._decoder.decode(text, options={"verify_signature": False})
-        issued_s = _seconds(claims, "iat")
         if self._read_us and issued_s is not None and (issued_s + LEEWAY_S) * _MICRO < self._read_us:
             return CredentialsRefused("the token is not valid: it is signed with none of the issuer's keys")
         self._wanted.set()
@@ -151,25 +127,13 @@ class Tokens:
 
     def _roles(self, claims: dict[str, Any]) -> tuple[str, ...]:
         """Those that a rule can name; of a list, or of a text with spaces between them."""
-        value = _claim(claims, self._issuer.roles) if self._issuer.roles else None
+        value = claim_of(claims, self._issuer.roles) if self._issuer.roles else None
         words = value.split() if isinstance(value, str) else value
         if words is None:
             return ()
         if not isinstance(words, list) or len(words) > ROLES_MAX:
             raise CredentialsRefused(f"the {self._issuer.roles} of the token is not a list of up to {ROLES_MAX} roles")
         return tuple(sorted({f"{ROLE}{one}" for one in words if isinstance(one, str) and is_role(f"{ROLE}{one}")}))
-
-    def _end_us(self, claims: dict[str, Any]) -> int:
-        """The time from which on it is not taken. Raises CredentialsRefused for times that do not fit."""
-        now_s = self._clock.wall_us() / _MICRO
-        end_s = _seconds(claims, "exp")
-        if end_s is None:
-            raise CredentialsRefused("the token is not valid: its exp is not a time")
-        for name in ("nbf", "iat"):
-            begin_s = _seconds(claims, name)
-            if name in claims and (begin_s is None or begin_s > now_s + LEEWAY_S):
-                raise CredentialsRefused(f"the token is not valid: its {name} is in the future")
-        return int((end_s + LEEWAY_S) * _MICRO)
 
     # ---- the issuer's keys
 
@@ -203,25 +167,3 @@ class Tokens:
             self._known.clear()
             for callback in self.on_ended:
                 callback(gone)
-
-
-def _claim(claims: dict[str, Any], name: str) -> Any:
-    """A claim by its name, else by a path with dots.
-
-    >>> _claim({"realm_access": {"roles": ["finance"]}}, "realm_access.roles")
-    ['finance']
-    """
-    if name in claims:
-        return claims[name]
-    found: Any = claims
-    for part in name.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found
-
-
-def _seconds(claims: dict[str, Any], name: str) -> float | None:
-    """A time in a token; None: it has none that makes sense."""
-    value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value < _SECONDS_MAX else None  # neither nan nor infinite, nor too long for a float
