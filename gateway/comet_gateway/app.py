@@ -30,6 +30,9 @@ from comet_gateway.http.middleware import Front
 from comet_gateway.http.origins import Security
 from comet_gateway.http.traffic import Traffic
 from comet_gateway.metrics import Metrics
+from comet_gateway.oidc.client import oidc_client_of
+from comet_gateway.oidc.login_flow import LoginFlow
+from comet_gateway.oidc.provider import Provider
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.hub import Hub
 from comet_gateway.routes import (
@@ -82,9 +85,10 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     about to stop), and while the lifespan lasts `backend`, `hub`, `sources` and `dashboard`.
     """
     config = config or GatewayConfig()
-    if not config.tokens_file and not is_loopback(config.host):
+    oidc = oidc_client_of(config)
+    if not config.tokens_file and oidc is None and not is_loopback(config.host):
         raise InvalidArgument(
-            f"a gateway that listens on {config.host} can be reached from other machines: set tokens_file",
+            f"a gateway that listens on {config.host} can be reached from elsewhere: set tokens_file or oidc_issuer",
             details={"hint": "make a token: comet gateway token NAME --role admin"},
         )
     app = Gateway(
@@ -100,9 +104,10 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     state.config = config
     state.draining = asyncio.Event()
     state.security = Security(config)
-    state.gatekeeper = Gatekeeper(config.tokens_file)
+    state.gatekeeper = Gatekeeper(config.tokens_file, user_key=oidc.key if oidc else None)
+    state.oidc = LoginFlow(oidc, Provider(oidc)) if oidc else None
     if config.user_rules and state.gatekeeper.open:
-        raise InvalidArgument("user_rules needs users that the gateway knows: set tokens_file")
+        raise InvalidArgument("user_rules needs users that the gateway knows: set tokens_file or oidc_issuer")
     state.users = UserAccess(lambda: state.backend.admin, enabled=config.user_rules)
     state.traffic = Traffic(config.limits)
     state.readiness = Readiness(state.draining)

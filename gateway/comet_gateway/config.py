@@ -99,8 +99,17 @@ class GatewayConfig:
     port: int = 8080  # 0: any free one
     origins: tuple[str, ...] = ()  # origins whose pages may call; the gateway's own is always allowed
     hosts: tuple[str, ...] = ()  # accepted Host names, beside localhost and `host`; "*": any
+    tokens_file: str = ""  # bearer tokens and their roles; empty and no oidc_issuer: no authentication, loopback only
+    oidc_issuer: str = ""  # the identity provider of the dashboard's users; empty: users log in with tokens
+    oidc_client_id: str = ""
+    oidc_client_secret_file: str = ""  # empty: a public client
+    oidc_redirect_url: str = ""  # empty: the address of the request
+    oidc_scopes: tuple[str, ...] = ("profile", "email")  # beside openid
+    oidc_name_claim: str = "sub"  # the only one that providers must keep stable and unique
+    oidc_roles: tuple[str, ...] = ()  # admin=platform: a role and a value of oidc_roles_claim, or * for any user
+    oidc_roles_claim: str = "groups"
+    oidc_session_s: float = 12 * 3_600.0
     user_rules: bool = False  # the gateway acts for its users, by the brokers' rules for each
-    tokens_file: str = ""  # bearer tokens and their roles; empty: no authentication, loopback only
     tls_cert: str = ""
     tls_key: str = ""
     proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For and -Proto are trusted

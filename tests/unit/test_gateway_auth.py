@@ -16,8 +16,9 @@ from starlette.routing import Route, WebSocketRoute
 
 from comet.errors import InvalidArgument
 from comet_gateway import GatewayConfig, create_app
-from comet_gateway.http.auth import FAILURES_MAX, ROLES, UNAUDITED, WINDOW_S, Gatekeeper, Role, bearer, new_token
+from comet_gateway.http.auth import ROLES, UNAUDITED, Gatekeeper, Role, bearer, new_token
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.throttle import FAILURES_MAX, WINDOW_S
 
 OWN = "http://127.0.0.1:8080"
 

@@ -19,9 +19,10 @@ from starlette.types import Message
 
 from comet_gateway import GatewayConfig, create_app
 from comet_gateway.http import sessions
-from comet_gateway.http.auth import FAILURES_MAX, LOGGED_OUT_MAX, Gatekeeper, Role, new_token
+from comet_gateway.http.auth import LOGGED_OUT_MAX, Gatekeeper, Role, new_token
 from comet_gateway.http.login_redirect import back_to
 from comet_gateway.http.sessions import IDLE_S, LIFE_S, RENEW_S, Visit
+from comet_gateway.http.throttle import FAILURES_MAX
 
 OWN = "http://127.0.0.1:8080"
 PAGE = {"sec-fetch-site": "same-origin"}

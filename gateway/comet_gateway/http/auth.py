@@ -7,7 +7,8 @@
 
 A token comes as `Authorization: Bearer <token>`; from a page's WebSocket, which can send no headers, as one of its
 subprotocols, `comet.bearer.<token in base64url>`, beside `comet.v1`. Never in a URL: URLs end in logs.
-In a browser, people log in with their token once, and have a session (see `sessions`).
+In a browser, people log in with their token once, or at their identity provider (see the folder `oidc`), and have a
+session (see `sessions`).
 ROLES is the one table of required roles; each route of the application has its row there.
 """
 
@@ -18,7 +19,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import logging
 import os
 import re
 import secrets
@@ -31,24 +31,18 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from time import monotonic, time
-from typing import Final, TypeVar
+from typing import Final
 
 from comet.admin.acts import OPERATIONS, Act, Operation
 from comet.errors import InvalidArgument
 from comet_gateway.http import sessions
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.sessions import Visit
+from comet_gateway.http.throttle import AddressThrottle, remember
 from comet_web.pages import PAGES
-
-K = TypeVar("K")
-V = TypeVar("V")
-log = logging.getLogger(__name__)
 
 TOKENS_MAX: Final = 1_000
 TOKEN_BYTES_MAX: Final = 512
-FAILURES_MAX: Final = 10  # of one address in a window; then it is refused until the window is over
-WINDOW_S: Final = 60.0
-ADDRESSES_MAX: Final = 10_000  # with failures, kept in memory
 LOGGED_OUT_MAX: Final = 10_000  # sessions that ended before their expiry, kept in memory
 SUBPROTOCOL: Final = "comet.bearer."
 _PREFIX: Final = "comet_"  # so that secret scanners find tokens in code
@@ -68,7 +62,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The owner of a token. At `scope["comet.principal"]` of each admitted request and WebSocket."""
+    """The owner of a token, or a user. At `scope["comet.principal"]` of each admitted request and WebSocket."""
 
     name: str
     role: Role
@@ -104,6 +98,8 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/openapi.json"): Role.ANYONE,
     ("GET", "/login"): Role.ANYONE,
     ("POST", "/login"): Role.ANYONE,
+    ("GET", "/login/oidc"): Role.ANYONE,
+    ("GET", "/login/oidc/callback"): Role.ANYONE,
     ("POST", "/logout"): Role.ANYONE,
     ("GET", "/metrics"): _VIEWER,
     ("GET", "/about/diagnostics.json"): _ADMIN,  # everything about the gateway, in one file for support
@@ -153,6 +149,8 @@ UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
     ("POST", "/v1/groups/{group}/reject"),
     ("POST", "/v1/groups/{group}/extend"),
 })  # fmt: skip
+# A login, though its method is that of a read. Its query holds a code, and stays out of the audit log.
+AUDITED_READS: Final[frozenset[tuple[str, str]]] = frozenset({("GET", "/login/oidc/callback")})
 
 
 class TokenFile:
@@ -267,23 +265,40 @@ class AuthenticatedConnection:
 
 
 class Gatekeeper:
-    """Checks tokens and sessions, and throttles addresses that send wrong tokens. One for an application."""
+    """Checks tokens and sessions, and throttles addresses that send wrong tokens. One for an application.
 
-    def __init__(self, path: str, clock: Callable[[], float] = monotonic, wall: Callable[[], float] = time) -> None:
+    `user_key` signs the sessions of users of the identity provider; None: without one."""
+
+    def __init__(
+        self,
+        path: str,
+        clock: Callable[[], float] = monotonic,
+        wall: Callable[[], float] = time,
+        *,
+        user_key: bytes | None = None,
+    ) -> None:
         self._path = Path(path).expanduser() if path else None
         self._tokens = TokenFile.load(self._path) if self._path else None
-        self._clock = clock
+        self._user_key = user_key
         self.wall = wall
-        self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()  # address -> end of its window, count
+        self._throttle = AddressThrottle("wrong tokens", clock)
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # (address, name) with a valid token before
         self._connections: set[AuthenticatedConnection] = set()
         self._logged_out: OrderedDict[bytes, None] = OrderedDict()  # ids
-        self.refused = 0
 
     @property
     def open(self) -> bool:
-        """Whether no token is needed."""
-        return self._tokens is None
+        """Whether neither a token nor a session is needed."""
+        return self._tokens is None and self._user_key is None
+
+    @property
+    def takes_tokens(self) -> bool:
+        return self._tokens is not None
+
+    @property
+    def refused(self) -> int:
+        """Wrong tokens so far."""
+        return self._throttle.failures
 
     def reload(self) -> None:
         """Reads the file again, and ends connections whose token has changed.
@@ -315,58 +330,52 @@ class Gatekeeper:
         assert key is not None
         return Visit(sessions.begun(principal.name, self.wall()), key), principal
 
+    def log_in_user(self, principal: Principal, life_s: int) -> Visit:
+        """Creates a session for a user of the identity provider."""
+        assert self._user_key is not None, "without a provider there are no users"
+        session = sessions.begun_by_user(principal.name, int(principal.role), self.wall(), life_s)
+        return Visit(session, self._user_key)
+
     def visit(self, cookie: str) -> tuple[Visit, Principal] | None:
         """The session of a cookie and its owner; None if it is not valid, or over."""
         tokens = self._tokens
-        visit = None if tokens is None else sessions.read(cookie, tokens.key_of, self.wall())
-        if tokens is None or visit is None or visit.session.id in self._logged_out:
+        visit = sessions.read(cookie, tokens.key_of if tokens else _no_key, self.wall(), self._user_key)
+        if visit is None or visit.session.id in self._logged_out:
             return None
-        return visit, tokens.by_name[visit.session.name]
+        session = visit.session
+        if session.role:
+            return visit, Principal(session.name, Role(session.role))
+        assert tokens is not None, "its key came from the tokens file"
+        return visit, tokens.by_name[session.name]
 
     def log_out(self, visit: Visit) -> None:
         """Ends the session and its connections on this gateway; on others it ends at its expiry."""
-        _remember(self._logged_out, visit.session.id, None, LOGGED_OUT_MAX)
+        remember(self._logged_out, visit.session.id, None, LOGGED_OUT_MAX)
         for connection in list(self._connections):
             if connection.session == visit.session.id:
                 connection.end()
 
     def principal(self, address: str, token: str | None) -> Principal:
         """The owner of a token. Raises UNAUTHENTICATED; TOO_MANY_REQUESTS if the address is throttled."""
-        if self._tokens is None:
+        if self.open:
             return UNRESTRICTED
         if token is None:
             return ANONYMOUS
-        found = self._tokens.principal_of(token)
-        if self._shut_out(address) and (found is None or (address, found.name) not in self._known):
+        found = None if self._tokens is None else self._tokens.principal_of(token)
+        left_s = self._throttle.left_s(address)
+        if left_s and (found is None or (address, found.name) not in self._known):
             # Right tokens are refused, too, or guessing would not be slowed down; known owners are not locked out.
-            left = self._failures[address][0] - self._clock()
             raise Problem(
                 "TOO_MANY_REQUESTS",
                 "too many wrong tokens from this address",
-                retry_after_ms=max(1, round(left * 1000)),
+                retry_after_ms=max(1, round(left_s * 1000)),
             )
         if found is None:
-            self._failed(address)
+            self._throttle.failed(address)
             raise Problem("UNAUTHENTICATED", "unknown token")
-        _remember(self._known, (address, found.name), None)
+        remember(self._known, (address, found.name), None)
         return found
 
-    def _shut_out(self, address: str) -> bool:
-        until, count = self._failures.get(address, (0.0, 0))
-        return count >= FAILURES_MAX and self._clock() < until
 
-    def _failed(self, address: str) -> None:
-        self.refused += 1
-        now = self._clock()
-        until, count = self._failures.get(address, (0.0, 0))
-        until, count = (until, count + 1) if now < until else (now + WINDOW_S, 1)
-        _remember(self._failures, address, (until, count))
-        if count == FAILURES_MAX:
-            log.warning("address throttled after %d wrong tokens: %s", count, address)
-
-
-def _remember(table: OrderedDict[K, V], key: K, value: V, most: int = ADDRESSES_MAX) -> None:
-    table[key] = value
-    table.move_to_end(key)
-    if len(table) > most:
-        table.popitem(last=False)
+def _no_key(_: str) -> None:
+    """The key of a session's token without a tokens file."""

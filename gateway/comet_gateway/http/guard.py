@@ -26,6 +26,7 @@ from comet_gateway.config import Limits
 from comet_gateway.http import login_redirect, sessions
 from comet_gateway.http.auth import (
     ANONYMOUS,
+    AUDITED_READS,
     ROLES,
     UNAUDITED,
     AuthenticatedConnection,
@@ -78,6 +79,7 @@ class Admission:
         stays, watching, is_page = template in STREAMS, template in WATCHING, _is_page(template)
         traffic, limits = self._traffic, self._limits
         needs = {method: NEEDS.get(("GET" if method == "HEAD" else method, template)) for method in roles}
+        audited = {method for method in roles if _is_audited(method, template)}
 
         async def door(scope: Scope, receive: Receive, send: Send) -> None:
             method = scope["method"]
@@ -103,10 +105,10 @@ class Admission:
                     receive = body.receive
                 if document:
                     receive = await _document(scope, receive, limits.document_bytes_max)
-                if method in ("GET", "HEAD") or (method, template) in UNAUDITED:
-                    await app(scope, receive, send)
-                else:
+                if method in audited:
                     await _audited(app, scope, receive, send)
+                else:
+                    await app(scope, receive, send)
             finally:
                 if body is not None:
                     body.close()
@@ -227,6 +229,8 @@ def _connection(scope: Scope) -> AuthenticatedConnection:
     visit: Visit | None = scope.get("comet.session")
     if visit is not None:
         name, key = visit.session.name, visit.key
+        if visit.session.role:  # a user's session: the tokens file does not matter
+            return AuthenticatedConnection(lambda _: True, visit.session.id)
         return AuthenticatedConnection(lambda tokens: tokens.key_of(name) == key, visit.session.id)
     token, principal = bearer(scope["comet.headers"], scope.get("subprotocols")) or "", scope["comet.principal"]
     return AuthenticatedConnection(lambda tokens: tokens.principal_of(token) == principal)
@@ -246,6 +250,12 @@ def _with(headers: HeaderPairs, send: Send) -> Send:
 def _is_page(template: str) -> bool:
     """Whether the route is a page of the dashboard: it requires a role and is not part of the API."""
     return not template.startswith("/v1/") and template != "/metrics"
+
+
+def _is_audited(method: str, template: str) -> bool:
+    if method in ("GET", "HEAD"):
+        return ("GET", template) in AUDITED_READS
+    return (method, template) not in UNAUDITED
 
 
 def _is_tls(scope: Scope) -> bool:
@@ -326,7 +336,8 @@ async def _audited(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
             "from": client_address(scope),
             "method": scope["method"],
             "path": scope["path"],
-            "query": scope["query_string"].decode("latin-1"),
+            # that of a read is the answer of an identity provider: it holds a code
+            "query": "" if scope["method"] in SAFE_METHODS else scope["query_string"].decode("latin-1"),
             "status": status,
             "request_id": scope["comet.request_id"],
         }

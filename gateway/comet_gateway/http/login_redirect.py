@@ -30,7 +30,7 @@ def back_to(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme or parts.netloc or not parts.path.startswith("/") or parts.path.startswith("//"):
         return HOME
-    if parts.path in ("/login", "/logout"):
+    if parts.path in ("/login", "/logout") or parts.path.startswith("/login/"):
         return HOME
     path, query = quote(parts.path, safe=_UNQUOTED), quote(parts.query, safe=_UNQUOTED + "?")
     return f"{path}?{query}" if query else path

@@ -1,25 +1,30 @@
-"""Sessions of browsers: a signed cookie with the name of a token. Pure and stateless.
+"""Sessions of browsers: a signed cookie with the name of a token or user. Pure and stateless.
 
-    cookie = v1.<body>.<proof>              the parts in base64url, without padding
+    cookie = v1.<body>.<proof>              of a token; the parts in base64url, without padding
     body   = began u64 s | seen u64 s | id, 16 bytes | name of the token
     proof  = HMAC-SHA256(key, "session" body)
     key    = HMAC-SHA256(digest of the token, "comet dashboard session" name role)
 
+    cookie = o1.<body>.<proof>              of a user of the identity provider
+    body   = began u64 s | seen u64 s | id, 16 bytes | ends u64 s | role u8 | name of the user
+    key    = that of the settings `oidc_…` (see oidc.client)
+
 The key depends on the token's row in the tokens file: every gateway with the file accepts the cookie, and a removed
-row, or one with a new token or role, ends its sessions. A session ends after LIFE_S, or IDLE_S after it was last seen;
-`seen` is renewed at most every RENEW_S. See docs/adr/0023-sessions-without-a-store.md.
+row, or one with a new token or role, ends its sessions. A user's key depends on the settings in the same way. A session
+ends after LIFE_S, a user's at `ends`, and IDLE_S after it was last seen; `seen` is renewed at most every RENEW_S.
+See docs/adr/0023-sessions-without-a-store.md and docs/adr/0033-login-by-openid-connect.md.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import secrets
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from comet_gateway.http import base64url
 
 COOKIE: Final = "comet_session"
 LIFE_S: Final = 7 * 86_400
@@ -31,22 +36,27 @@ CSRF_HEADER: Final = b"x-comet-csrf"
 
 _HEAD: Final = struct.Struct(">QQ16s")
 _VERSION: Final = "v1"
+_USER_HEAD: Final = struct.Struct(">QQ16sQB")
+_USER_VERSION: Final = "o1"
 
 assert RENEW_S < IDLE_S < LIFE_S
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserSession:
-    """The session of the token `name`; its role is in the tokens file, not here."""
+    """The session of the token `name`, whose role is in the tokens file, or of a user, whose role is here."""
 
     name: str
     began_s: int
     seen_s: int
     id: bytes
+    until_s: int = 0  # of a user's session
+    role: int = 0  # of a user
 
     @property
     def ends_s(self) -> int:
-        return self.began_s + LIFE_S
+        end_s = self.began_s + LIFE_S
+        return min(end_s, self.until_s) if self.role else end_s
 
     def over(self, now_s: float) -> bool:
         """Whether the session has ended. One from the future also counts: its clock was wrong."""
@@ -65,7 +75,7 @@ class Visit:
     @property
     def csrf(self) -> str:
         """The CSRF token of pages; it stays the same for the whole session."""
-        return _text(hmac.digest(self.key, b"csrf" + self.session.id, "sha256"))
+        return base64url.encode(hmac.digest(self.key, b"csrf" + self.session.id, "sha256"))
 
     def shows(self, csrf: str) -> bool:
         return hmac.compare_digest(self.csrf.encode(), csrf.encode())
@@ -86,6 +96,10 @@ def begun(name: str, now_s: float) -> BrowserSession:
     return BrowserSession(name, int(now_s), int(now_s), secrets.token_bytes(16))
 
 
+def begun_by_user(name: str, role: int, now_s: float, life_s: int) -> BrowserSession:
+    return BrowserSession(name, int(now_s), int(now_s), secrets.token_bytes(16), int(now_s) + life_s, role)
+
+
 def renewed(session: BrowserSession, now_s: float) -> BrowserSession | None:
     """The session with a new `seen`; None if it was renewed recently."""
     return replace(session, seen_s=int(now_s)) if now_s - session.seen_s >= RENEW_S else None
@@ -93,27 +107,35 @@ def renewed(session: BrowserSession, now_s: float) -> BrowserSession | None:
 
 def written(session: BrowserSession, key: bytes) -> str:
     """The text of the cookie."""
-    body = _HEAD.pack(session.began_s, session.seen_s, session.id) + session.name.encode()
-    return ".".join((_VERSION, _text(body), _text(_proof(key, body))))
+    times = session.began_s, session.seen_s, session.id
+    if session.role:
+        version, head = _USER_VERSION, _USER_HEAD.pack(*times, session.until_s, session.role)
+    else:
+        version, head = _VERSION, _HEAD.pack(*times)
+    body = head + session.name.encode()
+    return ".".join((version, base64url.encode(body), base64url.encode(_proof(key, body))))
 
 
-def read(text: str, key_of_name: Callable[[str], bytes | None], now_s: float) -> Visit | None:
+def read(
+    text: str, key_of_name: Callable[[str], bytes | None], now_s: float, user_key: bytes | None = None
+) -> Visit | None:
     """The session of a cookie; None if it is invalid or ended. `key_of_name` looks up the tokens file."""
     parts = text.split(".") if len(text) <= COOKIE_CHARS_MAX else []
-    if len(parts) != 3 or parts[0] != _VERSION:
+    if len(parts) != 3 or parts[0] not in (_VERSION, _USER_VERSION):
         return None
-    body, proof = _bytes(parts[1]), _bytes(parts[2])
-    if body is None or proof is None or len(body) <= _HEAD.size:
+    body, proof, by_user = base64url.decode(parts[1]), base64url.decode(parts[2]), parts[0] == _USER_VERSION
+    head = _USER_HEAD if by_user else _HEAD
+    if body is None or proof is None or len(body) <= head.size:
         return None
-    began, seen, id_ = _HEAD.unpack_from(body)
     try:
-        name = body[_HEAD.size :].decode("ascii")
+        name = body[head.size :].decode("utf-8" if by_user else "ascii")
     except UnicodeDecodeError:
         return None
-    key = key_of_name(name)
+    key = user_key if by_user else key_of_name(name)
     if key is None or not hmac.compare_digest(_proof(key, body), proof):
         return None
-    session = BrowserSession(name, began, seen, id_)
+    began, seen, id_, *more = head.unpack_from(body)
+    session = BrowserSession(name, began, seen, id_, *more)
     return None if session.over(now_s) else Visit(session, key)
 
 
@@ -142,9 +164,11 @@ def one_cookie(headers: Mapping[bytes, bytes], name: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def set_cookie(name: str, value: str, *, tls: bool, max_age_s: int, path: str = "/") -> bytes:
-    """A Set-Cookie header, hidden from scripts and not sent by other sites."""
-    attributes = f"; Path={path}; Max-Age={max_age_s}; HttpOnly; SameSite=Strict" + ("; Secure" if tls else "")
+def set_cookie(
+    name: str, value: str, *, tls: bool, max_age_s: int, path: str = "/", same_site: str = "Strict"
+) -> bytes:
+    """A Set-Cookie header, hidden from scripts and not sent by other sites; a lax one comes along with their links."""
+    attributes = f"; Path={path}; Max-Age={max_age_s}; HttpOnly; SameSite={same_site}" + ("; Secure" if tls else "")
     return f"{name}={value}{attributes}".encode("ascii")
 
 
@@ -161,16 +185,3 @@ def expired_cookie(*, tls: bool) -> bytes:
 
 def _proof(key: bytes, body: bytes) -> bytes:
     return hmac.digest(key, b"session" + body, "sha256")
-
-
-def _text(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
-def _bytes(text: str) -> bytes | None:
-    """Decodes only the exact form of `_text`, so that a session has one cookie."""
-    try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return raw if _text(raw) == text else None

@@ -41,13 +41,16 @@ class VerifiedToken:
 
 
 class TokenVerifier:
-    """For the tokens of one issuer to one audience."""
+    """For the tokens of one issuer to one audience.
 
-    def __init__(self, issuer: str, audience: str) -> None:
+    `lone_key`: a token without a kid is taken while the issuer has one key only, as OpenID Connect allows."""
+
+    def __init__(self, issuer: str, audience: str, *, lone_key: bool = False) -> None:
         import jwt
 
         self._issuer = issuer
         self._audience = audience
+        self._lone_key = lone_key
         self._jwt = jwt
         self._decoder = jwt.PyJWT({"enforce_minimum_key_length": True})
 
@@ -56,6 +59,8 @@ class TokenVerifier:
         jwt = self._jwt
         try:
             kid = jwt.get_unverified_header(text).get("kid")
+            if kid is None and self._lone_key and len(keys) == 1:
+                kid = next(iter(keys))
             key = keys.get(kid) if isinstance(kid, str) else None
             if key is None:
                 raise UnknownSigningKey(

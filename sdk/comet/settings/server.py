@@ -84,6 +84,8 @@ class Setting:
             return ""
         if isinstance(self.default, bool):
             return "yes" if self.default else "no"
+        if isinstance(self.default, tuple) and self.kind == "words":
+            return ",".join(self.default)
         if isinstance(self.default, float):
             return f"{self.default:g}s"
         if self.format is not None:

@@ -1,0 +1,233 @@
+"""Requests to the identity provider: its metadata, its keys, and the exchange of a code for an ID token.
+
+    /.well-known/openid-configuration     kept for an hour
+    jwks_uri                              kept for five minutes; read again for an ID token with an unknown key
+    token_endpoint                        once for each login
+
+Answers that were read last stay in use while the provider is away. Each request runs in a thread of its own, at most
+REQUESTS_MAX at once, so a silent provider takes no thread from other work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import re
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPException
+from time import monotonic
+from typing import Any, Final, Generic, TypeVar
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+
+from comet.errors import CometError, CredentialsRefused, InvalidArgument, Unavailable
+from comet.security.fetch import fetch, is_private
+from comet.security.signing_keys import SigningKeys, parse_signing_keys
+from comet_gateway.oidc.client import OidcClient
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+METADATA_S: Final = 3_600.0
+KEYS_S: Final = 300.0
+PAUSE_S: Final = 2.0  # between two readings of the same
+REQUESTS_MAX: Final = 8
+REQUEST_S_MAX: Final = 20.0
+ID_TOKEN_CHARS_MAX: Final = 64 * 1024
+_DISCOVERY: Final = "/.well-known/openid-configuration"
+_URL: Final = re.compile(r"[\x21-\x7e]{1,2000}")
+_ERROR: Final = re.compile(r"[a-z_]{1,40}")
+_ERROR_BYTES_MAX: Final = 64 * 1024
+_SHOWN_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderMetadata:
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+    sends_issuer: bool  # with each answer (RFC 9207)
+
+
+class Provider:
+    """Belongs to one application; used on its loop."""
+
+    def __init__(self, client: OidcClient, clock: Callable[[], float] = monotonic) -> None:
+        self._client = client
+        self._metadata = _Reading("metadata", METADATA_S, clock, self._read_metadata)
+        self._keys = _Reading("keys", KEYS_S, clock, self._read_keys)
+        self._requests = 0
+
+    async def metadata(self) -> ProviderMetadata:
+        """Raises Unavailable."""
+        return await self._metadata.value()
+
+    async def keys(self, *, again: bool = False) -> SigningKeys:
+        """`again`: a token is signed with none of them. Raises Unavailable."""
+        return await self._keys.value(again=again)
+
+    async def id_token(self, code: str, verifier: str, redirect_url: str) -> str:
+        """Exchanges a code. Raises CredentialsRefused, Unavailable."""
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_url,
+            "code_verifier": verifier,
+        }
+        headers = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
+        if self._client.secret:
+            words = quote(self._client.client_id, safe=""), quote(self._client.secret, safe="")
+            headers["authorization"] = "Basic " + base64.b64encode(":".join(words).encode()).decode()
+        else:
+            form["client_id"] = self._client.client_id
+        url = (await self.metadata()).token_endpoint
+        body = urlencode(form).encode()
+        return await self._in_thread("token endpoint", lambda: _id_token_of(fetch(url, body, headers)))
+
+    async def _read_metadata(self) -> ProviderMetadata:
+        url = self._client.issuer.rstrip("/") + _DISCOVERY
+        return await self._in_thread("discovery", lambda: metadata_of(fetch(url), self._client.issuer))
+
+    async def _read_keys(self) -> SigningKeys:
+        url = (await self.metadata()).jwks_uri
+        return await self._in_thread("keys", lambda: parse_signing_keys(fetch(url)))
+
+    async def _in_thread(self, what: str, work: Callable[[], T]) -> T:
+        """Runs a request. Raises CredentialsRefused, Unavailable."""
+        if self._requests >= REQUESTS_MAX:
+            raise Unavailable(f"{REQUESTS_MAX} requests to the identity provider are waiting for its answer")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def finish(result: T | None, error: BaseException | None) -> None:
+            self._requests -= 1
+            if done.done():
+                return
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(result)  # type: ignore[arg-type] # without an error it is one
+
+        def run() -> None:
+            result: T | None = None
+            failed: BaseException | None = None
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001 - it is raised by the caller
+                failed = _failure(what, error)
+            with suppress(RuntimeError):  # the gateway has stopped
+                loop.call_soon_threadsafe(finish, result, failed)
+
+        self._requests += 1
+        threading.Thread(target=run, name="oidc", daemon=True).start()  # a daemon does not hold up the end
+        try:
+            async with asyncio.timeout(REQUEST_S_MAX):
+                return await done
+        except TimeoutError:
+            raise Unavailable(f"the identity provider does not answer: {what}") from None
+
+
+class _Reading(Generic[T]):
+    """A value of the provider that is read again when it is old. One reading at a time."""
+
+    def __init__(self, name: str, fresh_s: float, clock: Callable[[], float], read: Callable[[], Awaitable[T]]) -> None:
+        self._name = name
+        self._fresh_s = fresh_s
+        self._clock = clock
+        self._read = read
+        self._lock = asyncio.Lock()
+        self._value: T | None = None
+        self._problem: Unavailable | None = None  # of the last reading
+        self._read_at = -float("inf")  # when the last reading ended
+        self._good_at = -float("inf")  # and the last one that succeeded
+
+    async def value(self, *, again: bool = False) -> T:
+        """Raises Unavailable, if it was never read."""
+        async with self._lock:
+            now = self._clock()
+            if (again or now >= self._good_at + self._fresh_s) and now >= self._read_at + PAUSE_S:
+                await self._reread()
+            if self._value is not None:
+                return self._value
+            assert self._problem is not None
+            raise Unavailable(self._problem.message)
+
+    async def _reread(self) -> None:
+        try:
+            self._value = await self._read()
+        except Unavailable as error:
+            if self._problem is None or error.message != self._problem.message:
+                log.warning("cannot read the identity provider's %s: %s", self._name, error.message)
+            self._problem = error
+        else:
+            self._problem, self._good_at = None, self._clock()
+        self._read_at = self._clock()
+
+
+def metadata_of(data: bytes, issuer: str) -> ProviderMetadata:
+    """Checks an answer of the discovery. Raises InvalidArgument."""
+    found = _document(data)
+    if found.get("issuer") != issuer:
+        raise InvalidArgument(f"it is of the issuer {_shown(found.get('issuer'))}, and oidc_issuer is {issuer!r}")
+    return ProviderMetadata(
+        _endpoint(found, "authorization_endpoint"),
+        _endpoint(found, "token_endpoint"),
+        _endpoint(found, "jwks_uri"),
+        sends_issuer=found.get("authorization_response_iss_parameter_supported") is True,
+    )
+
+
+def _endpoint(metadata: dict[str, Any], name: str) -> str:
+    url = metadata.get(name)
+    if not isinstance(url, str) or not _URL.fullmatch(url) or not is_private(url) or "#" in url:
+        raise InvalidArgument(f"its {name} is no https URL: {_shown(url)}")
+    return url
+
+
+def _id_token_of(data: bytes) -> str:
+    token = _document(data).get("id_token")
+    if not isinstance(token, str) or not 0 < len(token) <= ID_TOKEN_CHARS_MAX:
+        raise InvalidArgument("the answer has no ID token: is openid among the scopes of this client?")
+    return token
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidArgument("the answer is not a JSON object")
+    return found
+
+
+def _failure(what: str, error: Exception) -> Exception:
+    """The error that a failed request raises."""
+    if isinstance(error, HTTPError):
+        with error:
+            word = _error_of(error)
+        if word == "invalid_grant":
+            return CredentialsRefused("the identity provider refuses the code")
+        return Unavailable(f"the identity provider's {what} answers {error.code} {word}".rstrip())
+    if isinstance(error, (OSError, HTTPException, InvalidArgument)):
+        why = error.message if isinstance(error, CometError) else str(error)
+        return Unavailable(f"the identity provider's {what}: {why if why.isprintable() else type(error).__name__}")
+    return error
+
+
+def _error_of(error: HTTPError) -> str:
+    """The code of an error of OAuth; empty without one."""
+    try:
+        word = _document(error.read(_ERROR_BYTES_MAX)).get("error")
+    except (OSError, HTTPException, InvalidArgument):
+        return ""
+    return word if isinstance(word, str) and _ERROR.fullmatch(word) else ""
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:_SHOWN_MAX]
