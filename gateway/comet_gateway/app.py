@@ -30,6 +30,7 @@ from comet_gateway.http.middleware import Front
 from comet_gateway.http.origins import Security
 from comet_gateway.http.traffic import Traffic
 from comet_gateway.metrics import Metrics
+from comet_gateway.oidc.api_tokens import ApiTokens
 from comet_gateway.oidc.client import oidc_client_of
 from comet_gateway.oidc.login_flow import LoginFlow
 from comet_gateway.oidc.provider import Provider
@@ -105,7 +106,10 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     state.draining = asyncio.Event()
     state.security = Security(config)
     state.gatekeeper = Gatekeeper(config.tokens_file, user_key=oidc.key if oidc else None)
-    state.oidc = LoginFlow(oidc, Provider(oidc)) if oidc else None
+    provider = Provider(oidc) if oidc else None
+    state.oidc = LoginFlow(oidc, provider) if oidc and provider else None
+    if oidc and provider and oidc.audience:
+        state.gatekeeper.user_of_token = ApiTokens(oidc, provider).user
     if config.user_rules and state.gatekeeper.open:
         raise InvalidArgument("user_rules needs users that the gateway knows: set tokens_file or oidc_issuer")
     state.users = UserAccess(lambda: state.backend.admin, enabled=config.user_rules)
@@ -156,6 +160,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         state.dashboard = SubscribableDashboard(state.sources, is_open=state.gatekeeper.open)
         if state.config.dashboard:
             await asyncio.to_thread(render.environment)
+        if state.oidc is not None:
+            stack.push_async_callback(state.oidc.close)
         state.readiness.backend = backend
         stack.push_async_callback(state.readiness.close)
         yield

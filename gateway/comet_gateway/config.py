@@ -103,6 +103,7 @@ class GatewayConfig:
     oidc_issuer: str = ""  # the identity provider of the dashboard's users; empty: users log in with tokens
     oidc_client_id: str = ""
     oidc_client_secret_file: str = ""  # empty: a public client
+    oidc_audience: str = ""  # of tokens (JWT) that the API takes; empty: it takes none
     oidc_redirect_url: str = ""  # empty: the address of the request
     oidc_scopes: tuple[str, ...] = ("profile", "email")  # beside openid
     oidc_name_claim: str = "sub"  # the only one that providers must keep stable and unique

@@ -44,7 +44,7 @@ _BEARER: Final = {
     "description": "A token from the gateway's tokens file.",
 }
 # Codes that an operation has only in some cases.
-_IF_TOKEN: Final = frozenset({"UNAUTHENTICATED", "FORBIDDEN"})
+_IF_TOKEN: Final = frozenset({"UNAUTHENTICATED", "FORBIDDEN", "PROVIDER_UNAVAILABLE"})
 _HEADERS: Final = {
     "X-Request-Id": {"description": "The id of the request, as in the gateway's log.", "schema": {"type": "string"}},
 }

@@ -51,6 +51,7 @@ SETTINGS: Final = (
     _row("oidc_issuer", "text", "Identity provider (OpenID Connect) of the dashboard's users, an https URL."),
     _row("oidc_client_id", "text", "The gateway's client id at the identity provider."),
     _row("oidc_client_secret_file", "text", "File with the client secret, readable by its owner alone; default: none."),
+    _row("oidc_audience", "text", "Audience of tokens (JWT) of the provider for the API; default: it takes none."),
     _row("oidc_redirect_url", "text", "URL of /login/oidc/callback for the provider; default: the request's own."),
     _row("oidc_scopes", "words", "Scopes that a login requests, beside openid."),
     _row("oidc_name_claim", "text", "Claim with the name of the user."),

@@ -7,8 +7,7 @@ import hmac
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -25,14 +24,14 @@ from comet.errors import InvalidArgument
 from comet.security import fetch as fetching
 from comet.security.signed_tokens import LEEWAY_S
 from comet_gateway import GatewayConfig, create_app
-from comet_gateway.http.auth import Gatekeeper, Principal, Role, new_token
+from comet_gateway.http.auth import Principal, Role, new_token
 from comet_gateway.http.throttle import FAILURES_MAX
 from comet_gateway.oidc import login_attempt
-from comet_gateway.oidc.login_flow import REFUSALS, LoginFlow
+from comet_gateway.oidc.login_flow import REFUSALS
 from comet_gateway.oidc.provider import REQUESTS_MAX
 from tests.identity_provider import CLIENT, RSA, SECRET, Claims, IdentityProvider, identity_provider
+from tests.integration.oidc_world import OWN, OidcWorld
 
-OWN = "http://127.0.0.1:8080"
 TYPED = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "accept": "text/html"}
 ANSWERED = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "accept": "text/html"}
 PAGE = {"sec-fetch-site": "same-origin"}
@@ -45,48 +44,9 @@ def provider() -> Iterator[IdentityProvider]:
         yield found
 
 
-class World:
-    """A gateway with a provider, without a broker."""
-
-    def __init__(self, provider: IdentityProvider, folder: Path, **settings: Any) -> None:
-        self.provider = provider
-        self.secret = folder / "client.secret"
-        self.secret.write_text(SECRET + "\n")
-        self.secret.chmod(0o600)
-        given: dict[str, Any] = {
-            "oidc_issuer": provider.url,
-            "oidc_client_id": CLIENT,
-            "oidc_client_secret_file": str(self.secret),
-            "oidc_roles": ("admin=platform", "viewer=*"),
-            "oidc_name_claim": "preferred_username",
-        }
-        self.config = GatewayConfig(**{**given, **settings})
-        self.app = create_app(self.config)
-
-    @property
-    def keeper(self) -> Gatekeeper:
-        keeper: Gatekeeper = self.app.state.gatekeeper
-        return keeper
-
-    @property
-    def flow(self) -> LoginFlow:
-        flow: LoginFlow = self.app.state.oidc
-        return flow
-
-    @asynccontextmanager
-    async def browser(self, base: str = OWN) -> AsyncIterator[httpx.AsyncClient]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=base) as client:
-            yield client
-
-    def visitor(self, browser: httpx.AsyncClient) -> Principal | None:
-        cookie = browser.cookies.get("comet_session") or browser.cookies.get("__Host-comet_session")
-        found = self.keeper.visit(cookie) if cookie else None
-        return found[1] if found else None
-
-
 @pytest.fixture
-def world(provider: IdentityProvider, tmp_path: Path) -> World:
-    return World(provider, tmp_path)
+def world(provider: IdentityProvider, tmp_path: Path) -> OidcWorld:
+    return OidcWorld(provider, tmp_path)
 
 
 async def begin(browser: httpx.AsyncClient, wanted: str = "/") -> str:
@@ -96,11 +56,11 @@ async def begin(browser: httpx.AsyncClient, wanted: str = "/") -> str:
     return answer.headers["location"]
 
 
-async def log_in(world: World, browser: httpx.AsyncClient, wanted: str = "/") -> httpx.Response:
+async def log_in(world: OidcWorld, browser: httpx.AsyncClient, wanted: str = "/") -> httpx.Response:
     return await browser.get(world.provider.authorize(await begin(browser, wanted)), headers=ANSWERED)
 
 
-async def refused(world: World, browser: httpx.AsyncClient, answer: httpx.Response, word: str) -> str:
+async def refused(world: OidcWorld, browser: httpx.AsyncClient, answer: httpx.Response, word: str) -> str:
     """Checks that a login has failed, and follows to the login page. Returns its text."""
     assert answer.status_code == REFUSALS[word].status, answer.text
     assert world.visitor(browser) is None and "comet_session" not in str(answer.headers)
@@ -117,7 +77,7 @@ async def refused(world: World, browser: httpx.AsyncClient, answer: httpx.Respon
 # ---- logging in
 
 
-async def test_a_user_logs_in_and_has_the_role_of_the_mapping(world: World) -> None:
+async def test_a_user_logs_in_and_has_the_role_of_the_mapping(world: OidcWorld) -> None:
     async with world.browser() as browser:
         page = await browser.get("/login?next=/topics", headers=TYPED)
         assert 'href="/login/oidc?next=%2Ftopics"' in page.text and "Log in with 127.0.0.1" in page.text
@@ -143,7 +103,7 @@ async def test_a_user_logs_in_and_has_the_role_of_the_mapping(world: World) -> N
     assert world.provider.requests.count("/keys") == 1  # kept
 
 
-async def test_state_nonce_challenge_and_cookie_are_new_each_time(world: World) -> None:
+async def test_state_nonce_challenge_and_cookie_are_new_each_time(world: OidcWorld) -> None:
     async with world.browser() as browser:
         seen: set[str] = set()
         for _ in range(3):
@@ -154,7 +114,7 @@ async def test_state_nonce_challenge_and_cookie_are_new_each_time(world: World) 
             seen |= texts
 
 
-async def test_on_tls_the_cookies_are_of_this_host_alone(world: World) -> None:
+async def test_on_tls_the_cookies_are_of_this_host_alone(world: OidcWorld) -> None:
     async with world.browser("https://127.0.0.1:8443") as browser:
         answer = await browser.get("/login/oidc", headers=TYPED)
         assert re.fullmatch(
@@ -170,7 +130,7 @@ async def test_on_tls_the_cookies_are_of_this_host_alone(world: World) -> None:
 
 async def test_a_public_client_needs_no_secret(provider: IdentityProvider, tmp_path: Path) -> None:
     provider.secret = ""
-    world = World(provider, tmp_path, oidc_client_secret_file="")
+    world = OidcWorld(provider, tmp_path, oidc_client_secret_file="")
     async with world.browser() as browser:
         await log_in(world, browser)
         assert world.visitor(browser) == Principal("oidc:ann", Role.ADMIN)
@@ -179,7 +139,7 @@ async def test_a_public_client_needs_no_secret(provider: IdentityProvider, tmp_p
 async def test_the_redirect_url_can_be_set_and_is_the_same_in_both_requests(
     provider: IdentityProvider, tmp_path: Path
 ) -> None:
-    world = World(provider, tmp_path, hosts=("*",), oidc_redirect_url=f"https://events.example.com{CALLBACK}")
+    world = OidcWorld(provider, tmp_path, hosts=("*",), oidc_redirect_url=f"https://events.example.com{CALLBACK}")
     async with world.browser("http://elsewhere.example") as browser:
         answer = provider.authorize(await begin(browser))
         assert answer.startswith(f"https://events.example.com{CALLBACK}?")
@@ -187,7 +147,7 @@ async def test_the_redirect_url_can_be_set_and_is_the_same_in_both_requests(
         assert world.visitor(browser) is not None
 
 
-async def test_mounted_it_has_its_callback_under_its_own_path(world: World) -> None:
+async def test_mounted_it_has_its_callback_under_its_own_path(world: OidcWorld) -> None:
     outer = Starlette(routes=[Mount("/streams", world.app)])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(outer), base_url=OWN) as browser:
         page = await browser.get("/streams/login?next=/about", headers=TYPED)
@@ -200,7 +160,7 @@ async def test_mounted_it_has_its_callback_under_its_own_path(world: World) -> N
 async def test_tokens_and_the_provider_stand_side_by_side(provider: IdentityProvider, tmp_path: Path) -> None:
     token, row = new_token("ann", "viewer")
     (tmp_path / "tokens.toml").write_text(row)
-    world = World(provider, tmp_path, tokens_file=str(tmp_path / "tokens.toml"))
+    world = OidcWorld(provider, tmp_path, tokens_file=str(tmp_path / "tokens.toml"))
     async with world.browser() as browser, world.browser() as other:
         page = await browser.get("/login", headers=TYPED)
         form = re.search(r'name="form" value="([^"]+)"', page.text)
@@ -218,7 +178,7 @@ async def test_tokens_and_the_provider_stand_side_by_side(provider: IdentityProv
         assert (await bare.get("/metrics", headers={"authorization": f"Bearer {token}"})).status_code == 401
 
 
-async def test_without_a_tokens_file_the_gateway_is_locked(world: World) -> None:
+async def test_without_a_tokens_file_the_gateway_is_locked(world: OidcWorld) -> None:
     async with world.browser() as browser:
         assert (await browser.get("/v1/topics")).status_code == 401
         assert (await browser.get("/about", headers=TYPED)).headers["location"].startswith("/login?next=")
@@ -246,12 +206,12 @@ async def test_without_a_provider_its_addresses_are_not_there(tmp_path: Path) ->
 async def test_a_session_ends_with_its_time_with_the_logout_and_with_the_settings(
     provider: IdentityProvider, tmp_path: Path
 ) -> None:
-    world = World(provider, tmp_path, oidc_session_s=3_600.0)
+    world = OidcWorld(provider, tmp_path, oidc_session_s=3_600.0)
     async with world.browser() as browser:
         answer = await log_in(world, browser)
         assert "Max-Age=3600;" in answer.headers.get_list("set-cookie")[0]
         cookie = browser.cookies["comet_session"]
-        another = World(provider, tmp_path, oidc_session_s=3_600.0)  # another gateway with the same settings
+        another = OidcWorld(provider, tmp_path, oidc_session_s=3_600.0)  # another gateway with the same settings
         assert another.keeper.visit(cookie) is not None
         for change in (
             {"oidc_roles": ("viewer=*",)},
@@ -263,7 +223,7 @@ async def test_a_session_ends_with_its_time_with_the_logout_and_with_the_setting
             {"oidc_client_secret_file": ""},
         ):
             changed = {"oidc_session_s": 3_600.0, **change}
-            assert World(provider, tmp_path, **changed).keeper.visit(cookie) is None, change
+            assert OidcWorld(provider, tmp_path, **changed).keeper.visit(cookie) is None, change
         found = world.keeper.visit(cookie)
         assert found is not None
         now = world.keeper.wall()
@@ -280,13 +240,13 @@ async def test_a_public_client_keeps_its_sessions_while_the_gateway_runs(
     provider: IdentityProvider, tmp_path: Path
 ) -> None:
     provider.secret = ""
-    one, two = (World(provider, tmp_path, oidc_client_secret_file="") for _ in range(2))
+    one, two = (OidcWorld(provider, tmp_path, oidc_client_secret_file="") for _ in range(2))
     async with one.browser() as browser:
         await log_in(one, browser)
         assert one.visitor(browser) is not None and two.visitor(browser) is None
 
 
-async def test_the_role_in_a_cookie_cannot_be_changed(world: World) -> None:
+async def test_the_role_in_a_cookie_cannot_be_changed(world: OidcWorld) -> None:
     world.provider.claims = {"sub": "2", "preferred_username": "bob"}
     async with world.browser() as browser:
         await log_in(world, browser)
@@ -301,7 +261,7 @@ async def test_the_role_in_a_cookie_cannot_be_changed(world: World) -> None:
 # ---- hostile: the browser's side
 
 
-async def test_the_answer_of_another_browser_logs_nobody_in(world: World) -> None:
+async def test_the_answer_of_another_browser_logs_nobody_in(world: OidcWorld) -> None:
     async with world.browser() as mine, world.browser() as theirs:
         stolen = world.provider.authorize(await begin(theirs))
         await refused(world, mine, await mine.get(stolen, headers=ANSWERED), "expired")  # without a login of its own
@@ -311,14 +271,14 @@ async def test_the_answer_of_another_browser_logs_nobody_in(world: World) -> Non
 
 
 @pytest.mark.parametrize("state", ["", "x", "é", "A" * 43])
-async def test_a_wrong_state_is_refused(world: World, state: str) -> None:
+async def test_a_wrong_state_is_refused(world: OidcWorld, state: str) -> None:
     async with world.browser() as browser:
         answer = world.provider.authorize(await begin(browser), state=state)
         await refused(world, browser, await browser.get(answer, headers=ANSWERED), "expired")
         assert world.provider.bodies == []
 
 
-async def test_an_answer_that_comes_again_is_refused(world: World) -> None:
+async def test_an_answer_that_comes_again_is_refused(world: OidcWorld) -> None:
     async with world.browser() as browser:
         location = await begin(browser)
         cookie = browser.cookies["comet_oidc"]
@@ -333,7 +293,7 @@ async def test_an_answer_that_comes_again_is_refused(world: World) -> None:
         assert len(world.provider.bodies) == asked
 
 
-async def test_a_login_lasts_ten_minutes_and_its_cookie_cannot_be_made(world: World) -> None:
+async def test_a_login_lasts_ten_minutes_and_its_cookie_cannot_be_made(world: OidcWorld) -> None:
     async with world.browser() as browser:
         answer = world.provider.authorize(await begin(browser))
         now = world.flow.wall()
@@ -351,19 +311,19 @@ async def test_a_login_lasts_ten_minutes_and_its_cookie_cannot_be_made(world: Wo
     "wanted",
     ["//evil.example", "https://evil.example", "/\\evil.example", "/login/oidc", "/login/oidc/callback?code=1"],
 )
-async def test_a_login_leads_to_this_gateway_only(world: World, wanted: str) -> None:
+async def test_a_login_leads_to_this_gateway_only(world: OidcWorld, wanted: str) -> None:
     async with world.browser() as browser:
         answer = await log_in(world, browser, wanted)
         assert (answer.status_code, answer.headers["location"]) == (303, "/")
 
 
-async def test_a_foreign_host_begins_no_login(world: World) -> None:
+async def test_a_foreign_host_begins_no_login(world: OidcWorld) -> None:
     async with world.browser() as browser:
         answer = await browser.get("/login/oidc", headers=TYPED | {"host": "evil.example"})
         assert answer.status_code == 421 and "location" not in answer.headers
 
 
-async def test_an_address_that_fails_often_is_throttled(world: World) -> None:
+async def test_an_address_that_fails_often_is_throttled(world: OidcWorld) -> None:
     async with world.browser() as browser:
         answer = world.provider.authorize(await begin(browser))
         for _ in range(FAILURES_MAX):
@@ -388,7 +348,7 @@ async def test_an_address_that_fails_often_is_throttled(world: World) -> None:
     ],
 )
 async def test_an_answer_that_is_no_code_of_this_provider_is_refused(
-    world: World, query: dict[str, str], word: str, caplog: pytest.LogCaptureFixture
+    world: OidcWorld, query: dict[str, str], word: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world.browser() as browser:
         answer = world.provider.authorize(await begin(browser), **query)
@@ -397,7 +357,7 @@ async def test_an_answer_that_is_no_code_of_this_provider_is_refused(
         assert world.provider.bodies == []
 
 
-async def test_a_parameter_that_is_there_twice_is_refused(world: World) -> None:
+async def test_a_parameter_that_is_there_twice_is_refused(world: OidcWorld) -> None:
     async with world.browser() as browser:
         answer = world.provider.authorize(await begin(browser))
         await refused(world, browser, await browser.get(answer + "&code=other", headers=ANSWERED), "expired")
@@ -438,7 +398,9 @@ def _signed_with_an_unknown_key(claims: Claims) -> str:
         lambda claims: "no.token.atall",
     ],
 )  # fmt: skip
-async def test_a_token_without_the_providers_signature_is_refused(world: World, sign: Callable[[Claims], str]) -> None:
+async def test_a_token_without_the_providers_signature_is_refused(
+    world: OidcWorld, sign: Callable[[Claims], str]
+) -> None:
     world.provider.sign = sign
     async with world.browser() as browser:
         await refused(world, browser, await log_in(world, browser), "invalid")
@@ -464,19 +426,19 @@ async def test_a_token_without_the_providers_signature_is_refused(world: World, 
         {"nonce": "\ud800"},
     ],
 )
-async def test_a_token_for_another_login_client_or_time_is_refused(world: World, changed: Claims) -> None:
+async def test_a_token_for_another_login_client_or_time_is_refused(world: OidcWorld, changed: Claims) -> None:
     world.provider.changed = changed
     async with world.browser() as browser:
         await refused(world, browser, await log_in(world, browser), "invalid")
 
 
-async def test_a_token_for_several_names_its_client(world: World) -> None:
+async def test_a_token_for_several_names_its_client(world: OidcWorld) -> None:
     world.provider.changed = {"aud": [CLIENT, "another-client"], "azp": CLIENT}
     async with world.browser() as browser:
         assert (await log_in(world, browser)).status_code == 303
 
 
-async def test_the_end_of_a_token_has_the_leeway_of_clocks(world: World) -> None:
+async def test_the_end_of_a_token_has_the_leeway_of_clocks(world: OidcWorld) -> None:
     async with world.browser() as browser:
         location = await begin(browser)
         now = int(world.flow.wall())
@@ -486,17 +448,18 @@ async def test_the_end_of_a_token_has_the_leeway_of_clocks(world: World) -> None
         )
 
 
-async def test_a_token_need_not_name_the_only_key(world: World) -> None:
+async def test_a_token_need_not_name_the_only_key(world: OidcWorld) -> None:
     world.provider.sign = lambda claims: jwt.encode(claims, RSA, "RS256")
     async with world.browser() as browser:
         assert (await log_in(world, browser)).status_code == 303
     world.provider.keys["two"] = rsa.generate_private_key(65537, 2048)
-    world.flow._provider._keys._read_at = world.flow._provider._keys._good_at = float("-inf")  # minutes later
+    world.flow._provider._keys._read_at = float("-inf")  # a moment later
+    assert len(await world.flow._provider.keys(again=True)) == 2
     async with world.browser() as browser:
         await refused(world, browser, await log_in(world, browser), "invalid")
 
 
-async def test_a_new_key_of_the_provider_is_read(world: World) -> None:
+async def test_a_new_key_of_the_provider_is_read(world: OidcWorld) -> None:
     async with world.browser() as browser:
         assert (await log_in(world, browser)).status_code == 303
     new = rsa.generate_private_key(65537, 2048)
@@ -510,7 +473,7 @@ async def test_a_new_key_of_the_provider_is_read(world: World) -> None:
 
 @pytest.mark.parametrize("claims", [{}, {"groups": []}, {"groups": "platform-2"}, {"groups": {"platform": 1}}])
 async def test_a_user_without_a_role_is_not_let_in(provider: IdentityProvider, tmp_path: Path, claims: Claims) -> None:
-    world = World(provider, tmp_path, oidc_roles=("admin=platform",))
+    world = OidcWorld(provider, tmp_path, oidc_roles=("admin=platform",))
     provider.claims = {"sub": "2", "preferred_username": "bob", **claims}
     async with world.browser() as browser:
         await refused(world, browser, await log_in(world, browser), "no_role")
@@ -532,7 +495,7 @@ WELL_KNOWN = "/.well-known/openid-configuration"
         {"jwks_uri": 7},
     ],
 )
-async def test_a_discovery_that_leads_elsewhere_begins_no_login(world: World, discovery: Claims) -> None:
+async def test_a_discovery_that_leads_elsewhere_begins_no_login(world: OidcWorld, discovery: Claims) -> None:
     world.provider.discovery = discovery
     async with world.browser() as browser:
         await refused(world, browser, await browser.get("/login/oidc", headers=TYPED), "away")
@@ -546,11 +509,12 @@ async def test_a_discovery_that_leads_elsewhere_begins_no_login(world: World, di
         (200, b" " * 10_000_000, {}),
         (500, b"<script>alert(1)</script>", {}),
         (302, b"", {"location": "/elsewhere"}),
+        (400, b'{"error": "invalid_request"}', {}),
     ],
 )
 @pytest.mark.parametrize("path", [WELL_KNOWN, "/keys", "/token"])
 async def test_an_answer_that_makes_no_sense_ends_the_login(
-    world: World, path: str, status: int, body: bytes, headers: dict[str, str], caplog: pytest.LogCaptureFixture
+    world: OidcWorld, path: str, status: int, body: bytes, headers: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     world.provider.answers[path] = status, body, headers
     async with world.browser() as browser:
@@ -564,8 +528,16 @@ async def test_an_answer_that_makes_no_sense_ends_the_login(
 
 
 @pytest.mark.parametrize("path", [WELL_KNOWN, "/keys", "/token"])
+async def test_a_large_answer_is_not_read_to_its_end(world: OidcWorld, path: str) -> None:
+    world.provider.padding[path] = 10_000_000  # it would be valid
+    async with world.browser() as browser:
+        answer = await (browser.get("/login/oidc", headers=TYPED) if path == WELL_KNOWN else log_in(world, browser))
+        await refused(world, browser, answer, "away")
+
+
+@pytest.mark.parametrize("path", [WELL_KNOWN, "/keys", "/token"])
 async def test_a_provider_that_is_silent_ends_the_login(
-    world: World, path: str, monkeypatch: pytest.MonkeyPatch
+    world: OidcWorld, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "FETCH_S_MAX", 0.2)
     world.provider.silent.add(path)
@@ -574,7 +546,7 @@ async def test_a_provider_that_is_silent_ends_the_login(
         await refused(world, browser, answer, "away")
 
 
-async def test_a_provider_that_was_away_is_asked_again_and_its_metadata_is_kept(world: World) -> None:
+async def test_a_provider_that_was_away_is_asked_again_and_its_metadata_is_kept(world: OidcWorld) -> None:
     async with world.browser() as browser:
         world.provider.answers[WELL_KNOWN] = 503, b"", {}
         await refused(world, browser, await browser.get("/login/oidc", headers=TYPED), "away")
@@ -586,11 +558,14 @@ async def test_a_provider_that_was_away_is_asked_again_and_its_metadata_is_kept(
         await begin(browser)
         world.provider.answers[WELL_KNOWN] = 503, b"", {}
         metadata._read_at = metadata._good_at = float("-inf")  # an hour later
-        await begin(browser)
+        await begin(browser)  # with the old ones, while they are read again
+        assert metadata._background is not None
+        await metadata._background
         assert world.provider.requests == [WELL_KNOWN] * 3
+        await begin(browser)
 
 
-async def test_requests_to_the_provider_are_bounded(world: World) -> None:
+async def test_requests_to_the_provider_are_bounded(world: OidcWorld) -> None:
     async with world.browser() as browser:
         answer = world.provider.authorize(await begin(browser))
         world.flow._provider._requests = REQUESTS_MAX
@@ -598,7 +573,27 @@ async def test_requests_to_the_provider_are_bounded(world: World) -> None:
         assert world.provider.bodies == []
 
 
-async def test_a_wrong_secret_is_said_in_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("url", ["https://a..b/token", "http://localhost:99999999/token", "http://localhost:x/token"])
+async def test_an_endpoint_that_cannot_be_asked_ends_the_login(world: OidcWorld, url: str) -> None:
+    world.provider.discovery = {"token_endpoint": url}
+    async with world.browser() as browser:
+        await refused(world, browser, await log_in(world, browser), "away")
+
+
+async def test_a_code_that_the_provider_refuses_counts_against_the_address(world: OidcWorld) -> None:
+    async with world.browser() as browser:
+        answer = world.provider.authorize(await begin(browser), code="made-up")
+        await refused(world, browser, await browser.get(answer, headers=ANSWERED), "invalid")
+    assert world.flow._throttle.failures == 1
+
+
+async def test_a_refusal_elsewhere_than_at_the_token_endpoint_is_a_fault_of_the_provider(world: OidcWorld) -> None:
+    world.provider.answers[WELL_KNOWN] = 400, b'{"error": "invalid_grant"}', {}
+    async with world.browser() as browser:
+        await refused(world, browser, await browser.get("/login/oidc", headers=TYPED), "away")
+
+
+async def test_a_wrong_secret_is_said_in_the_log(world: OidcWorld, caplog: pytest.LogCaptureFixture) -> None:
     world.provider.secret = "another"
     async with world.browser() as browser:
         await refused(world, browser, await log_in(world, browser), "away")
@@ -608,7 +603,7 @@ async def test_a_wrong_secret_is_said_in_the_log(world: World, caplog: pytest.Lo
 # ---- what is logged
 
 
-async def test_logins_are_audited_and_no_secret_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_logins_are_audited_and_no_secret_is_logged(world: OidcWorld, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with world.browser() as browser:
         await log_in(world, browser)
@@ -664,10 +659,10 @@ def test_settings_that_make_no_sense_are_refused(
     provider: IdentityProvider, tmp_path: Path, changed: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=re.escape(complaint)):
-        World(provider, tmp_path, **changed)
+        OidcWorld(provider, tmp_path, **changed)
 
 
-def test_a_secret_that_others_may_read_is_refused(world: World) -> None:
+def test_a_secret_that_others_may_read_is_refused(world: OidcWorld) -> None:
     world.secret.chmod(0o640)
     with pytest.raises(InvalidArgument, match="open to others"):
         create_app(world.config)

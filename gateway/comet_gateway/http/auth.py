@@ -5,8 +5,9 @@
     role = "viewer"              viewer reads, operator also writes and works in groups, admin also deletes
     sha256 = "…"                 of the token; the token itself is not stored
 
-A token comes as `Authorization: Bearer <token>`; from a page's WebSocket, which can send no headers, as one of its
-subprotocols, `comet.bearer.<token in base64url>`, beside `comet.v1`. Never in a URL: URLs end in logs.
+A token, also one of the identity provider (JWT), comes as `Authorization: Bearer <token>`; from a page's WebSocket,
+which can send no headers, as one of its subprotocols, `comet.bearer.<token in base64url>`, beside `comet.v1`. Never in
+a URL: URLs end in logs.
 In a browser, people log in with their token once, or at their identity provider (see the folder `oidc`), and have a
 session (see `sessions`).
 ROLES is the one table of required roles; each route of the application has its row there.
@@ -26,15 +27,15 @@ import shlex
 import stat
 import tomllib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from time import monotonic, time
-from typing import Final
+from typing import Final, NamedTuple
 
 from comet.admin.acts import OPERATIONS, Act, Operation
-from comet.errors import InvalidArgument
+from comet.errors import CredentialsRefused, InvalidArgument, Unavailable
 from comet_gateway.http import sessions
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.sessions import Visit
@@ -43,6 +44,7 @@ from comet_web.pages import PAGES
 
 TOKENS_MAX: Final = 1_000
 TOKEN_BYTES_MAX: Final = 512
+JWT_BYTES_MAX: Final = 8 * 1024
 LOGGED_OUT_MAX: Final = 10_000  # sessions that ended before their expiry, kept in memory
 SUBPROTOCOL: Final = "comet.bearer."
 _PREFIX: Final = "comet_"  # so that secret scanners find tokens in code
@@ -72,6 +74,13 @@ class Principal:
         if self.role < role:
             needed, own = role.name.lower(), self.role.name.lower()
             raise Problem("FORBIDDEN", f"this needs the role {needed}; {self.name} has {own}")
+
+
+class UserOfToken(NamedTuple):
+    """The user of a token (JWT) of the identity provider, and the time from which on it is not taken."""
+
+    principal: Principal
+    end_s: float
 
 
 ANONYMOUS: Final = Principal("anyone", Role.ANYONE)
@@ -244,9 +253,15 @@ def bearer(headers: Mapping[bytes, bytes], subprotocols: list[str] | None = None
 
 
 def _bounded(token: str) -> str:
-    if len(token) > TOKEN_BYTES_MAX:
-        raise Problem("UNAUTHENTICATED", f"the token is longer than {TOKEN_BYTES_MAX} characters")
+    most = JWT_BYTES_MAX if is_jwt(token) else TOKEN_BYTES_MAX
+    if len(token) > most:
+        raise Problem("UNAUTHENTICATED", f"the token is longer than {most} characters")
     return token
+
+
+def is_jwt(token: str) -> bool:
+    """Whether it has the form of a JWT; tokens of the file have no dots."""
+    return token.count(".") == 2
 
 
 class AuthenticatedConnection:
@@ -267,7 +282,8 @@ class AuthenticatedConnection:
 class Gatekeeper:
     """Checks tokens and sessions, and throttles addresses that send wrong tokens. One for an application.
 
-    `user_key` signs the sessions of users of the identity provider; None: without one."""
+    `user_key` signs the sessions of users of the identity provider; None: without one. `user_of_token` verifies its
+    tokens for the API; None: they are unknown tokens."""
 
     def __init__(
         self,
@@ -280,6 +296,7 @@ class Gatekeeper:
         self._path = Path(path).expanduser() if path else None
         self._tokens = TokenFile.load(self._path) if self._path else None
         self._user_key = user_key
+        self.user_of_token: Callable[[str], Awaitable[UserOfToken]] | None = None
         self.wall = wall
         self._throttle = AddressThrottle("wrong tokens", clock)
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # (address, name) with a valid token before
@@ -361,7 +378,23 @@ class Gatekeeper:
             return UNRESTRICTED
         if token is None:
             return ANONYMOUS
-        found = None if self._tokens is None else self._tokens.principal_of(token)
+        return self._admitted(address, None if self._tokens is None else self._tokens.principal_of(token))
+
+    async def user(self, address: str, token: str) -> UserOfToken:
+        """The user of a token of the identity provider. Raises as `principal` does, and PROVIDER_UNAVAILABLE."""
+        assert self.user_of_token is not None
+        found, reason = None, ""
+        try:
+            found = await self.user_of_token(token)
+        except CredentialsRefused as error:
+            reason = error.message
+        except Unavailable as error:
+            raise Problem("PROVIDER_UNAVAILABLE", error.message) from None
+        self._admitted(address, None if found is None else found.principal, reason)
+        assert found is not None, "else it was not admitted"
+        return found
+
+    def _admitted(self, address: str, found: Principal | None, reason: str = "unknown token") -> Principal:
         left_s = self._throttle.left_s(address)
         if left_s and (found is None or (address, found.name) not in self._known):
             # Right tokens are refused, too, or guessing would not be slowed down; known owners are not locked out.
@@ -372,7 +405,7 @@ class Gatekeeper:
             )
         if found is None:
             self._throttle.failed(address)
-            raise Problem("UNAUTHENTICATED", "unknown token")
+            raise Problem("UNAUTHENTICATED", reason)
         remember(self._known, (address, found.name), None)
         return found
 

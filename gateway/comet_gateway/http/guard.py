@@ -34,6 +34,7 @@ from comet_gateway.http.auth import (
     Principal,
     Role,
     bearer,
+    is_jwt,
 )
 from comet_gateway.http.incoming_body import IncomingBody
 from comet_gateway.http.needs import NEEDS, named
@@ -84,7 +85,7 @@ class Admission:
         async def door(scope: Scope, receive: Receive, send: Send) -> None:
             method = scope["method"]
             try:
-                self._let_in(scope, roles[method], method)
+                await self._let_in(scope, roles[method], method)
             except Problem as problem:
                 if not is_page or problem.code != "UNAUTHENTICATED" or b"authorization" in scope["comet.headers"]:
                     raise
@@ -129,7 +130,7 @@ class Admission:
 
     def _socket(self, app: ASGIApp, role: Role) -> ASGIApp:
         async def door(scope: Scope, receive: Receive, send: Send) -> None:
-            self._let_in(scope, role, "WS")
+            await self._let_in(scope, role, "WS")
             holder = holder_of(scope)
             self._traffic.connect(holder, socket=True)
             try:
@@ -154,8 +155,9 @@ class Admission:
         keeper.add(connection)
         visit: Visit | None = scope.get("comet.session")
         timer = None
-        if visit is not None:
-            left = max(0.0, visit.session.ends_s - keeper.wall())
+        end_s = scope.get("comet.token_end_s") if visit is None else visit.session.ends_s
+        if end_s is not None:
+            left = max(0.0, end_s - keeper.wall())
             timer = asyncio.get_running_loop().call_later(left, connection.end)
         try:
             yield lambda: connection.over
@@ -168,8 +170,8 @@ class Admission:
                 timer.cancel()
             keeper.remove(connection)
 
-    def _let_in(self, scope: Scope, role: Role, method: str) -> None:
-        """Authenticates and authorizes. Raises UNAUTHENTICATED, FORBIDDEN, STALE_PAGE."""
+    async def _let_in(self, scope: Scope, role: Role, method: str) -> None:
+        """Authenticates and authorizes. Raises UNAUTHENTICATED, FORBIDDEN, STALE_PAGE; PROVIDER_UNAVAILABLE."""
         scope["comet.principal"] = ANONYMOUS
         if role is Role.ANYONE:
             return
@@ -180,7 +182,10 @@ class Admission:
             principal = self._visitor(scope, cookie, method)
         else:
             token = None if keeper.open else bearer(headers, scope.get("subprotocols"))
-            principal = keeper.principal(client_address(scope), token)
+            if token is not None and keeper.user_of_token is not None and is_jwt(token):
+                principal, scope["comet.token_end_s"] = await keeper.user(client_address(scope), token)
+            else:
+                principal = keeper.principal(client_address(scope), token)
         if principal is ANONYMOUS:
             raise Problem("UNAUTHENTICATED", "a token is required")
         scope["comet.principal"] = principal  # before the role check: the page for 403 shows the name
@@ -232,6 +237,8 @@ def _connection(scope: Scope) -> AuthenticatedConnection:
         if visit.session.role:  # a user's session: the tokens file does not matter
             return AuthenticatedConnection(lambda _: True, visit.session.id)
         return AuthenticatedConnection(lambda tokens: tokens.key_of(name) == key, visit.session.id)
+    if "comet.token_end_s" in scope:  # of a user: it ends with its time
+        return AuthenticatedConnection(lambda _: True)
     token, principal = bearer(scope["comet.headers"], scope.get("subprotocols")) or "", scope["comet.principal"]
     return AuthenticatedConnection(lambda tokens: tokens.principal_of(token) == principal)
 

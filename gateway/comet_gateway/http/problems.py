@@ -85,6 +85,8 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "MALFORMED_WHERE": ProblemKind(400, "Malformed condition", "Examples: price>100, user.name=anna, tags~urgent."),
     "MALFORMED_TOKEN": ProblemKind(400, "Malformed lock token"),
     "UNAUTHENTICATED": ProblemKind(401, "Authentication required", "Send Authorization: Bearer <token>."),
+    "PROVIDER_UNAVAILABLE": ProblemKind(503, "Identity provider does not answer",
+                                        "Tokens of the tokens file work all the same.", retry_after_s=5),
     "FORBIDDEN": ProblemKind(403, "Permission denied"),
     "STALE_PAGE": ProblemKind(403, "Page of another session", "Reload the page."),
     "FOREIGN_ORIGIN": ProblemKind(403, "Origin not allowed", "Add the origin to the gateway's `origins`."),
@@ -173,6 +175,7 @@ _REFERENCE: Final = {"$ref": "#/components/schemas/ProblemDocument"}
 # Errors of every route, added to the OpenAPI by the application.
 EVERYWHERE: Final = (
     "INVALID_ARGUMENT", "UNAUTHENTICATED", "FORBIDDEN", "FOREIGN_ORIGIN", "FOREIGN_HOST", "VALIDATION",
+    "PROVIDER_UNAVAILABLE",
     "TOO_MANY_REQUESTS", "LIMIT_EXCEEDED", "HEADERS_TOO_LARGE", "INTERNAL", "UNAVAILABLE", "OVERLOADED", "DRAINING",
     "TIMEOUT",
 )  # fmt: skip

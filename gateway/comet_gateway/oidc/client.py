@@ -45,6 +45,7 @@ class OidcClient:
     issuer: str
     client_id: str
     secret: str  # empty: a public client
+    audience: str  # of tokens at the API; empty: it takes none
     redirect_url: str  # empty: derived from each request
     scope: str
     name_claim: str
@@ -89,8 +90,10 @@ def _is_name(name: str) -> bool:
 def oidc_client_of(config: GatewayConfig) -> OidcClient | None:
     """None: users log in with tokens only. Raises InvalidArgument."""
     if not config.oidc_issuer:
-        if config.oidc_client_id or config.oidc_roles or config.oidc_client_secret_file:
-            raise InvalidArgument("oidc_client_id, oidc_roles and oidc_client_secret_file need oidc_issuer")
+        if config.oidc_client_id or config.oidc_roles or config.oidc_client_secret_file or config.oidc_audience:
+            raise InvalidArgument(
+                "oidc_client_id, oidc_roles, oidc_client_secret_file and oidc_audience need oidc_issuer"
+            )
         return None
     _check(config)
     roles = tuple(_role(word) for word in config.oidc_roles)
@@ -105,6 +108,7 @@ def oidc_client_of(config: GatewayConfig) -> OidcClient | None:
         issuer=config.oidc_issuer,
         client_id=config.oidc_client_id,
         secret=secret,
+        audience=config.oidc_audience,
         redirect_url=config.oidc_redirect_url,
         scope=" ".join(dict.fromkeys(("openid", *config.oidc_scopes))),
         name_claim=config.oidc_name_claim,
@@ -122,6 +126,10 @@ def _check(config: GatewayConfig) -> None:
         raise InvalidArgument(
             "oidc_issuer needs oidc_client_id and oidc_roles: without oidc_roles no user has a role",
             details={"hint": "for example oidc_roles = admin=platform,viewer=*"},
+        )
+    if config.oidc_audience == config.oidc_client_id:
+        raise InvalidArgument(
+            "oidc_audience must differ from oidc_client_id: that is the audience of ID tokens, which are for the login"
         )
     if not config.oidc_name_claim or not config.oidc_roles_claim:
         raise InvalidArgument("oidc_name_claim and oidc_roles_claim must not be empty")

@@ -80,6 +80,9 @@ class LoginFlow:
         self._throttle = AddressThrottle("failed logins by OpenID Connect")
         self._used: OrderedDict[bytes, None] = OrderedDict()  # seeds
 
+    async def close(self) -> None:
+        await self._provider.close()
+
     async def begin(self, address: str, redirect_url: str, wanted: str) -> tuple[LoginAttempt, str]:
         """A new login, and the URL at the provider. Raises LoginRefused."""
         self._check_throttle(address, wanted)

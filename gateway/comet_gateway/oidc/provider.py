@@ -35,10 +35,12 @@ log = logging.getLogger(__name__)
 
 METADATA_S: Final = 3_600.0
 KEYS_S: Final = 300.0
-PAUSE_S: Final = 2.0  # between two readings of the same
+PAUSE_S: Final = 5.0  # between two readings of the same
 REQUESTS_MAX: Final = 8
+WAITING_MAX: Final = 100  # callers that wait for one reading
 REQUEST_S_MAX: Final = 20.0
 ID_TOKEN_CHARS_MAX: Final = 64 * 1024
+_EXCHANGE: Final = "token endpoint"
 _DISCOVERY: Final = "/.well-known/openid-configuration"
 _URL: Final = re.compile(r"[\x21-\x7e]{1,2000}")
 _ERROR: Final = re.compile(r"[a-z_]{1,40}")
@@ -71,6 +73,15 @@ class Provider:
         """`again`: a token is signed with none of them. Raises Unavailable."""
         return await self._keys.value(again=again)
 
+    def keys_age_s(self) -> float:
+        """The time since they were read."""
+        return self._keys.age_s()
+
+    async def close(self) -> None:
+        """Ends readings in the background."""
+        await self._metadata.close()
+        await self._keys.close()
+
     async def id_token(self, code: str, verifier: str, redirect_url: str) -> str:
         """Exchanges a code. Raises CredentialsRefused, Unavailable."""
         form = {
@@ -87,7 +98,7 @@ class Provider:
             form["client_id"] = self._client.client_id
         url = (await self.metadata()).token_endpoint
         body = urlencode(form).encode()
-        return await self._in_thread("token endpoint", lambda: _id_token_of(fetch(url, body, headers)))
+        return await self._in_thread(_EXCHANGE, lambda: _id_token_of(fetch(url, body, headers)))
 
     async def _read_metadata(self) -> ProviderMetadata:
         url = self._client.issuer.rstrip("/") + _DISCOVERY
@@ -123,8 +134,8 @@ class Provider:
             with suppress(RuntimeError):  # the gateway has stopped
                 loop.call_soon_threadsafe(finish, result, failed)
 
-        self._requests += 1
         threading.Thread(target=run, name="oidc", daemon=True).start()  # a daemon does not hold up the end
+        self._requests += 1
         try:
             async with asyncio.timeout(REQUEST_S_MAX):
                 return await done
@@ -133,7 +144,7 @@ class Provider:
 
 
 class _Reading(Generic[T]):
-    """A value of the provider that is read again when it is old. One reading at a time."""
+    """A value of the provider. One reading at a time; while an old value is read again, it stays in use."""
 
     def __init__(self, name: str, fresh_s: float, clock: Callable[[], float], read: Callable[[], Awaitable[T]]) -> None:
         self._name = name
@@ -141,23 +152,45 @@ class _Reading(Generic[T]):
         self._clock = clock
         self._read = read
         self._lock = asyncio.Lock()
+        self._waiting = 0
         self._value: T | None = None
         self._problem: Unavailable | None = None  # of the last reading
         self._read_at = -float("inf")  # when the last reading ended
         self._good_at = -float("inf")  # and the last one that succeeded
+        self._background: asyncio.Task[None] | None = None
 
     async def value(self, *, again: bool = False) -> T:
-        """Raises Unavailable, if it was never read."""
-        async with self._lock:
-            now = self._clock()
-            if (again or now >= self._good_at + self._fresh_s) and now >= self._read_at + PAUSE_S:
+        """`again`: not the one that is there. Raises Unavailable, if it was never read."""
+        if self._value is None or again:
+            if self._waiting >= WAITING_MAX:
+                raise Unavailable(f"{WAITING_MAX} requests wait for the identity provider's {self._name}")
+            self._waiting += 1
+            try:
                 await self._reread()
-            if self._value is not None:
-                return self._value
-            assert self._problem is not None
-            raise Unavailable(self._problem.message)
+            finally:
+                self._waiting -= 1
+        elif self.age_s() >= self._fresh_s and (self._background is None or self._background.done()):
+            self._background = asyncio.create_task(self._reread(), name=f"oidc {self._name}")
+        if self._value is not None:
+            return self._value
+        assert self._problem is not None
+        raise Unavailable(self._problem.message)
+
+    def age_s(self) -> float:
+        """The time since the value was read."""
+        return self._clock() - self._good_at
+
+    async def close(self) -> None:
+        if self._background is not None:
+            self._background.cancel()
+            await asyncio.wait([self._background])
 
     async def _reread(self) -> None:
+        async with self._lock:
+            if self._clock() >= self._read_at + PAUSE_S:
+                await self._read_once()
+
+    async def _read_once(self) -> None:
         try:
             self._value = await self._read()
         except Unavailable as error:
@@ -207,17 +240,15 @@ def _document(data: bytes) -> dict[str, Any]:
 
 
 def _failure(what: str, error: Exception) -> Exception:
-    """The error that a failed request raises."""
+    """The error that a failed request raises. Endpoints and answers are the provider's, so it may be any."""
     if isinstance(error, HTTPError):
         with error:
             word = _error_of(error)
-        if word == "invalid_grant":
+        if word == "invalid_grant" and what == _EXCHANGE:
             return CredentialsRefused("the identity provider refuses the code")
         return Unavailable(f"the identity provider's {what} answers {error.code} {word}".rstrip())
-    if isinstance(error, (OSError, HTTPException, InvalidArgument)):
-        why = error.message if isinstance(error, CometError) else str(error)
-        return Unavailable(f"the identity provider's {what}: {why if why.isprintable() else type(error).__name__}")
-    return error
+    why = error.message if isinstance(error, CometError) else str(error)[:_SHOWN_MAX]
+    return Unavailable(f"the identity provider's {what}: {why if why and why.isprintable() else type(error).__name__}")
 
 
 def _error_of(error: HTTPError) -> str:
