@@ -76,7 +76,7 @@ class Ruled:
         headers = {"authorization": f"Bearer {self.tokens[name]}", "accept": "*/*"}
         return httpx.AsyncClient(base_url=self.gateway.url, headers=headers, timeout=30)
 
-    async def allow(self, *needs: str, name: str = "user:ann") -> None:
+    async def allow(self, *needs: str, name: str = "token:ann") -> None:
         """The user has these rights and no others, and the gateway knows it."""
         access = self.admin.access
         for rule in (await access.list_rules(principal=name)).rules:
@@ -178,9 +178,9 @@ async def test_acts_are_those_of_the_user(ruled: Ruled, caplog: pytest.LogCaptur
     async with ruled.http() as http:
         assert (await http.get("/v1/topics")).json()["items"] == []
         assert (await http.get("/v1/groups")).json()["items"] == []
-        refused = await http.post("/v1/rules", json=rule_of("user:ann"))
+        refused = await http.post("/v1/rules", json=rule_of("token:ann"))
         assert (refused.status_code, refused.json()["code"]) == (403, "FORBIDDEN")
-        assert "user:ann may not alter the cluster" in refused.json()["detail"]
+        assert "token:ann may not alter the cluster" in refused.json()["detail"]
         await ruled.allow("describe topic orders-*", "describe group billing", "alter cluster *")
         assert [topic["name"] for topic in (await http.get("/v1/topics")).json()["items"]] == [TOPIC, "orders-2"]
         assert [group["name"] for group in (await http.get("/v1/groups")).json()["items"]] == [GROUP]
@@ -188,9 +188,9 @@ async def test_acts_are_those_of_the_user(ruled: Ruled, caplog: pytest.LogCaptur
         assert (await http.delete(f"/v1/topics/{TOPIC}")).json()["code"] == "FORBIDDEN"
         assert (await http.post("/v1/rules", json=rule_of("user:bob"))).json()["changed"]
         (rule,) = (await ruled.admin.access.list_rules(principal="user:bob")).rules
-        assert rule.author == "user:ann"
+        assert rule.author == "token:ann"
     events = [json.loads(record.getMessage()) for record in caplog.records if record.name == LOGGER]
-    done = [event for event in events if event["event"] == "admin" and event["principal"] == "user:ann"]
+    done = [event for event in events if event["event"] == "admin" and event["principal"] == "token:ann"]
     assert [(event["via"], event["request"]["rule"]["principal"]) for event in done] == [("client:gateway", "user:bob")]
 
 
@@ -309,12 +309,12 @@ async def test_a_redrive_needs_the_right_to_write_where_the_dead_letters_came_fr
 
 async def test_users_are_told_apart_and_roles_count(ruled: Ruled) -> None:
     await ruled.admin.access.add_rule("role:readers", ["read"], comet.ResourceKind.TOPIC, TOPIC)
-    await ruled.admin.access.grant_role("role:readers", "user:ann")
+    await ruled.admin.access.grant_role("role:readers", "token:ann")
     await ruled.known()
     path = f"/v1/topics/{TOPIC}/records"
     async with ruled.http("ann") as ann, ruled.http("bob") as bob:
         assert [(await one.get(path)).status_code for one in (ann, bob, ann)] == [200, 404, 200]
-        await ruled.admin.access.revoke_role("role:readers", "user:ann")
+        await ruled.admin.access.revoke_role("role:readers", "token:ann")
         await ruled.known()
         assert (await ann.get(path)).status_code == 404
 

@@ -183,6 +183,12 @@ def test_a_gateway_that_is_a_superuser_acts_for_a_user_with_its_rules_alone() ->
     assert not control.for_user(control.of(GATEWAY), ANN).allows("read", "topic", "t")
 
 
+def test_a_gateway_acts_for_users_and_for_tokens() -> None:
+    control = AccessControl(["client:admin"], gateways=[GATEWAY])
+    for principal in ("user:ann", "token:ann"):
+        assert control.for_user(control.of(GATEWAY), ActingFor(principal)).principal == principal
+
+
 @pytest.mark.parametrize(
     ("caller", "user", "why"),
     [

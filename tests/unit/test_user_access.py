@@ -14,7 +14,7 @@ from comet.admin.rules import AccessCheck, Need
 from comet.errors import CometError, Forbidden, TopicNotFound, Unavailable
 from comet.wire.acting import ActingFor
 from comet_gateway.brokers import user_access
-from comet_gateway.brokers.user_access import UserAccess
+from comet_gateway.brokers.user_access import UserAccess, user_of
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
 from tests.waiting import until
@@ -27,7 +27,7 @@ class Brokers:
     """Stands in for the admin client: brokers with rules, each a user's right."""
 
     def __init__(self) -> None:
-        self.rights: set[tuple[str, Need]] = {("user:ann", READ)}
+        self.rights: set[tuple[str, Need]] = {("token:ann", READ)}
         self.revision = 1
         self.answering = 1  # the revision that the broker knows which answers a user's questions
         self.asked: list[tuple[str, list[Need]]] = []
@@ -74,6 +74,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_access, "POLL_S", 0.01)
 
 
+def test_users_of_the_provider_and_tokens_cannot_pass_for_each_other() -> None:
+    names = ("ann", "oidc:ann", "oidc:token:ann")
+    found = [user_of(Principal(name, Role.VIEWER)).principal for name in names]
+    assert found == ["token:ann", "user:ann", "user:token:ann"]
+
+
 async def test_an_answer_is_remembered_until_the_rules_change() -> None:
     brokers = Brokers()
     async with following(brokers) as users:
@@ -81,8 +87,8 @@ async def test_an_answer_is_remembered_until_the_rules_change() -> None:
             await users.check(ANN, [READ])
             with pytest.raises(Problem, match="no topic"):
                 await users.check(BOB, [READ])
-        assert brokers.asked == [("user:ann", [READ]), ("user:bob", [READ])]
-        brokers.change(("user:bob", READ))
+        assert brokers.asked == [("token:ann", [READ]), ("token:bob", [READ])]
+        brokers.change(("token:bob", READ))
         assert await until(lambda: users._revision == 2, within_s=10)
         await users.check(BOB, [READ])
         with pytest.raises(Problem):
@@ -91,7 +97,7 @@ async def test_an_answer_is_remembered_until_the_rules_change() -> None:
 
 async def test_only_what_is_missing_is_asked_and_the_same_once() -> None:
     brokers = Brokers()
-    brokers.rights.add(("user:ann", WRITE))
+    brokers.rights.add(("token:ann", WRITE))
     async with following(brokers) as users:
         await users.check(ANN, [READ])
         brokers.answers.clear()
@@ -115,7 +121,7 @@ async def test_the_answer_of_a_broker_that_lags_is_not_remembered() -> None:
 async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_access, "ANSWERS_MAX", 3)
     brokers = Brokers()
-    brokers.rights = {("user:ann", ("read", "topic", str(number))) for number in range(10)}
+    brokers.rights = {("token:ann", ("read", "topic", str(number))) for number in range(10)}
     async with following(brokers) as users:
         for number in range(10):
             await users.check(ANN, [("read", "topic", str(number))])
@@ -134,7 +140,7 @@ async def test_work_ends_when_its_right_is_taken_away() -> None:
     async with following(brokers) as users:
         working = asyncio.create_task(users.while_allowed(ANN, [READ], work()))
         assert await until(lambda: len(brokers.asked) == 1, within_s=10)
-        brokers.change(("user:ann", READ), ("user:bob", READ))
+        brokers.change(("token:ann", READ), ("token:bob", READ))
         assert await until(lambda: len(brokers.asked) == 2, within_s=10)
         assert not working.done()
         brokers.change()
@@ -189,7 +195,7 @@ async def test_work_goes_on_while_no_broker_answers_and_ends_if_the_gateway_may_
     async with following(brokers) as users:
         working = asyncio.create_task(users.while_allowed(ANN, [READ], asyncio.Event().wait()))
         assert await until(lambda: len(brokers.asked) == 1, within_s=10)
-        brokers.change(("user:ann", READ))
+        brokers.change(("token:ann", READ))
         assert await until(lambda: users._revision == 2, within_s=10)
         brokers.problem = Unavailable("no broker answers")
         brokers.revision = 3

@@ -17,7 +17,7 @@ import msgspec
 
 from comet.errors import CometError, Forbidden, InvalidArgument
 from comet.types import is_internal_topic
-from comet.wire.acting import USER, ActingFor
+from comet.wire.acting import TOKEN, USER, ActingFor
 from comet_broker.access.client_access import (
     ANONYMOUS,
     AUDIT_TOPIC,
@@ -174,8 +174,8 @@ class AccessControl:
 def check_user(user: ActingFor) -> None:
     """Raises InvalidArgument for one that is no user, or for which no rule can be."""
     check_principal(user.principal)
-    if not user.principal.startswith(USER):
-        raise InvalidArgument(f"a gateway acts for users, such as {USER}ann, not for {user.principal}")
+    if not user.principal.startswith((USER, TOKEN)):
+        raise InvalidArgument(f"a gateway acts for users, such as {USER}ann or {TOKEN}ann, not for {user.principal}")
     if len(user.roles) > ROLES_MAX:
         raise InvalidArgument(f"{user.principal} has {len(user.roles)} roles; the most is {ROLES_MAX}")
     for role in user.roles:

@@ -20,9 +20,10 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 import comet
 from comet.admin.rules import Need
 from comet.errors import CometError, Timeout, Unavailable
-from comet.wire.acting import USER, ActingFor
+from comet.wire.acting import TOKEN, USER, ActingFor
 from comet_gateway.http.auth import Principal
 from comet_gateway.http.problems import Problem
+from comet_gateway.oidc.client import PREFIX as OIDC
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -34,8 +35,11 @@ CHECKS_MAX: Final = 16
 
 
 def user_of(principal: Principal) -> ActingFor:
-    """The user as brokers know it, in rules, roles and their audit log."""
-    return ActingFor(f"{USER}{principal.name}")
+    """The user as brokers know it, in rules, roles and their audit log: `user:ann` of the identity provider, as brokers
+    that take its tokens have it, and `token:ann` of the tokens file. Neither can pass for the other."""
+    if principal.name.startswith(OIDC):
+        return ActingFor(USER + principal.name.removeprefix(OIDC))
+    return ActingFor(TOKEN + principal.name)
 
 
 class UserAccess:

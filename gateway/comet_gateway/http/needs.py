@@ -36,6 +36,8 @@ NEEDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("GET", "/openapi.json"): _NOTHING,
     ("GET", "/login"): _NOTHING,
     ("POST", "/login"): _NOTHING,
+    ("GET", "/login/oidc"): _NOTHING,
+    ("GET", "/login/oidc/callback"): _NOTHING,
     ("POST", "/logout"): _NOTHING,
     ("GET", "/metrics"): ("describe cluster *",),
     ("GET", "/about/diagnostics.json"): WHOLE,

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from comet.errors import InvalidArgument
 from comet.security.fetch import is_private
 from comet.security.files import read_secret
+from comet.security.signed_tokens import claim_of
 from comet_gateway.config import GatewayConfig
 from comet_gateway.http.auth import Principal, Role
 
@@ -75,7 +76,7 @@ class OidcClient:
     def _claim(self, claims: Mapping[str, Any], name: str) -> object:
         if name == _EMAIL and claims.get("email_verified") is not True:
             raise NotAdmitted("the provider has not verified the email of this user (email_verified)")
-        return claims.get(name)
+        return claim_of(claims, name)
 
 
 def _is_name(name: str) -> bool:

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from comet.errors import InvalidArgument
 
 HEADER: Final = "comet-acting-for-bin"
-USER: Final = "user:"  # with which the principals of users begin, of gateways and of tokens
+USER: Final = "user:"  # with which the principals of an issuer's users begin
+TOKEN: Final = "token:"  # and those of tokens of a gateway
 BYTES_MAX: Final = 4096  # gRPC takes 8 KiB of all metadata of a call
 
 
