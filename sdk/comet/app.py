@@ -66,7 +66,7 @@ class App:
     `delivery` sets the delivery guarantee; see `on`.
 
     With `encryption`, a Keyring, the values that handlers get are decrypted, and all that the app writes is encrypted,
-    dead letters included. Of an error, dead letters then name only the type. Not with `shared` handlers.
+    dead letters included. Of an error, dead letters then name only the type.
 
     >>> async def example(address: str) -> None:
     ...     app = comet.App(address)
@@ -100,7 +100,7 @@ class App:
         self.random = random or SystemRandom()
         self.dead_letters = DeadLetters(lambda: self._careful().send)
         self._addresses = addresses
-        self._encryption = encryption
+        self.encryption = encryption
         self._world: ClientKeywords = {"name": name, "connect": connect, "random": random, "clock_us": clock_us}
         self._stop_timeout_s = stop_timeout_ms / 1000
         self._bindings: list[Binding] = []
@@ -154,8 +154,6 @@ class App:
                 raise InvalidArgument("register handlers before the app runs")
             signature = signature_of(handler, names, type)
             check_signature(signature, group, handling)
-            if handling.shared and self._encryption is not None:
-                raise InvalidArgument("handlers of share groups do not decrypt: leave shared=True or encryption out")
             self._bindings.append(Binding(topic, handler, signature, name_of(handler), group, handling, reading))
             return handler
 
@@ -245,12 +243,12 @@ class App:
 
     def _consumer_for(self, one: Binding) -> Consumer[Any]:
         assert isinstance(one.reading, ConsumerOptions)
-        options = replace(one.reading, encryption=self._encryption)
+        options = replace(one.reading, encryption=self.encryption)
         return Consumer(self._addresses, one.topic, type=one.signature.type, options=options, **self._world)
 
     def _group_consumer_for(self, one: Binding, **hooks: OnPartitions) -> RecordSource:
         assert isinstance(one.reading, GroupOptions)
-        options = chosen(one.reading, {"auto_commit": False, "encryption": self._encryption, **hooks})
+        options = chosen(one.reading, {"auto_commit": False, "encryption": self.encryption, **hooks})
         consumer: RecordSource = GroupConsumer(
             self._addresses, one.topic, group=one.group, type=one.signature.type, options=options, **self._world,
         )  # fmt: skip
@@ -260,7 +258,7 @@ class App:
         assert isinstance(one.reading, ShareOptions)
         options = replace(
             one.reading, renew=True, deliveries_max=one.options.retries + 1 + DEATHS_SPARE,
-            dead_letter=one.options.dead_letter,
+            dead_letter=one.options.dead_letter, encryption=self.encryption,
         )  # fmt: skip
         return ShareConsumer(
             self._addresses, one.topic, group=one.group, type=one.signature.type, options=options, **self._world,
@@ -268,7 +266,7 @@ class App:
 
     def _transactional_producer_for(self, source: RecordSource | None) -> TransactionalProducer:
         return TransactionalProducer(
-            self._addresses, group=source or "", encryption=self._encryption, **self._world
+            self._addresses, group=source or "", encryption=self.encryption, **self._world
         )  # fmt: skip
 
     # ---- producing
@@ -277,13 +275,13 @@ class App:
     def producer(self) -> Producer:
         """The producer that handlers share, made at first use. Its records are in no transaction."""
         if self._producer is None:
-            self._producer = Producer(self._addresses, encryption=self._encryption, **self._world)
+            self._producer = Producer(self._addresses, encryption=self.encryption, **self._world)
         return self._producer
 
     def _careful(self) -> Producer:
         if self._careful_producer is None:
             self._careful_producer = Producer(
-                self._addresses, acks="all", encryption=self._encryption, **self._world
+                self._addresses, acks="all", encryption=self.encryption, **self._world
             )  # fmt: skip
         return self._careful_producer
 

@@ -88,7 +88,11 @@ IN_FLIGHT_RECORDS: Final = 1_000
 IN_FLIGHT_RECORDS_MAX: Final = 20_000
 LOCK_MS_MIN: Final = 100
 LOCK_MS_MAX: Final = 12 * 3_600_000
+DELIVERIES: Final = 5  # brokers have the same default
 DELIVERIES_MAX: Final = 250
+# The delay before a record is delivered again whose value could not be decrypted: doubled with each delivery.
+UNDECRYPTED_DELAY_MS: Final = 1_000
+UNDECRYPTED_DELAY_MS_MAX: Final = 60_000
 ACQUIRE_RECORDS_MAX: Final = 10_000  # acquired by one call without a session
 
 # A consumer of a follower compares it with the leader at this interval, and gives it this time to catch up.

@@ -274,6 +274,30 @@ async def test_handlers_read_and_write_and_their_dead_letters_are_encrypted(
         assert [(await consumer.__anext__()).value for _ in range(2)] == [SECRET, b"4"]
 
 
+async def test_a_share_groups_dead_letters_keep_the_ciphertext(address: str, keyring: Keyring) -> None:
+    async with comet.Producer(address, encryption=keyring) as producer:
+        await producer.publish("t", SECRET, key="k")
+    async with comet.Producer(address, encryption=Keyring(NEWER)) as producer:
+        await producer.publish("t", b"2")
+    found: list[object] = []
+    async with comet.ShareConsumer(
+        address, "t", group="work", start="earliest", dead_letter="dead", deliveries_max=2, encryption=keyring
+    ) as consumer:
+        while len(found) < 3:
+            try:
+                record = await consumer.get(WAIT_S)
+                assert record is not None
+                await record.reject()
+                found.append(record.value)
+            except comet.DecryptionError as error:
+                found.append(error.details["outcome"])
+    assert found == [SECRET, "released", "rejected"]
+    async with comet.Consumer(address, "dead") as blind:
+        assert all([(await blind.__anext__()).value.startswith(MAGIC) for _ in range(2)])
+    async with comet.Consumer(address, "dead", encryption=Keyring(NEWER, also_from=["t"])) as reader:
+        assert {(await reader.__anext__()).value for _ in range(2)} == {SECRET, b"2"}
+
+
 async def test_groups_resume_behind_what_they_could_not_read(address: str, keyring: Keyring) -> None:
     async with comet.Producer(address, encryption=keyring) as producer:
         await producer.publish("t", b"0")

@@ -249,9 +249,9 @@ def test_wrong_options_are_refused() -> None:
 def test_the_app_alone_sets_the_keyring_of_its_handlers() -> None:
     keyring = Keyring({"k": KEY})
     app = comet.App("localhost:9092", encryption=keyring)
-    with pytest.raises(comet.InvalidArgument, match="shared"):
+    with pytest.raises(comet.InvalidArgument, match="encryption is set by the app"):
 
-        @app.on("t", group="g", shared=True)
+        @app.on("t", group="g", shared=True, consumer=comet.ShareOptions(encryption=keyring))
         async def work(value: bytes) -> None: ...
 
     with pytest.raises(comet.InvalidArgument, match="encryption is set by the app"):

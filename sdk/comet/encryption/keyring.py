@@ -144,6 +144,15 @@ class Keyring:
             found.values.append(plain)
         return found
 
+    async def decrypt_one(self, topic: str, value: bytes | None, key: bytes | None) -> bytes | None:
+        """The value of one record. Raises DecryptionError, or Unavailable if the key provider fails."""
+        known: Known = {}
+        while (found := self.decrypt(topic, [value], [key], known)).missing:
+            await self.unwrap(found.missing, known)
+        if found.errors:
+            raise found.errors[0]
+        return found.values[0]
+
     def _data_key_of(
         self, topic: str, value: bytes, known: Known, missing: dict[bytes, Prefix]
     ) -> tuple[bytes, Unwrapped | None]:

@@ -29,7 +29,7 @@ _DECIDED: Final[dict[type[Reading], tuple[str, ...]]] = {
         "pattern", "auto_commit", "commit_interval_ms", "release_timeout_ms", "on_assigned", "on_revoked", "on_lost",
         "encryption",
     ),
-    ShareOptions: ("pattern", "deliveries_max", "dead_letter", "renew"),
+    ShareOptions: ("pattern", "deliveries_max", "dead_letter", "renew", "encryption"),
 }  # fmt: skip
 
 

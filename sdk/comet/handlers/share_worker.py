@@ -3,6 +3,9 @@
 lock ─► handler ─┬─ returned ─────────────────────────────────────► ack
                   ├─ raised, retries left ─► nack(delay): redelivered to any member after the delay
                   └─ raised for the last time ─► reject: to the dead-letter topic; without one, on_error decides
+
+A record that cannot be decrypted is released by the consumer, and rejected at its last delivery. Without a dead-letter
+topic, on_error="stop" ends the app at the first one.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import logging
 from typing import Any, Protocol
 
 from comet import limits
+from comet.encryption.keyring import Keyring
 from comet.errors import Closed, CometError, CorruptRecords, LockExpired, SerdeError
 from comet.handlers.binding import Binding
 from comet.handlers.handler import HandlerShape
@@ -22,6 +26,8 @@ log = logging.getLogger("comet")
 
 
 class ShareHost(Host, Protocol):
+    encryption: Keyring | None
+
     def _shared_consumer_for(self, one: Binding) -> ShareConsumer[Any]: ...
 
 
@@ -71,8 +77,13 @@ class ShareWorker(Serving):
         while True:
             try:
                 return await consumer.__anext__()
-            except (SerdeError, CorruptRecords) as error:  # already rejected by the consumer
+            except (SerdeError, CorruptRecords) as error:  # already rejected, or released, by the consumer
                 one = self.one
+                released = error.details.get("outcome") == "released"
+                if released and (self.policy.dead_letter or self.policy.on_error == "skip"):
+                    one.retried += 1
+                    log.warning("comet: handler %s: %s", one.name, error)
+                    continue
                 if not self.policy.dead_letter:
                     one.failure(error)
                     continue
@@ -116,6 +127,8 @@ class ShareWorker(Serving):
             one.failed += 1
             one.dead_lettered += bool(policy.dead_letter)
             log.error("comet: handler %s gave up on %d: %r", one.name, record.offset, error, exc_info=error)
-            await record.reject(f"{type(error).__name__}: {error}")
+            # The text of an error may quote the value, which brokers are not to see.
+            encrypted = self.host.encryption is not None
+            await record.reject(type(error).__name__ if encrypted else f"{type(error).__name__}: {error}")
         else:
             one.failure(error)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from comet.consumer.options import ClientKeywords
+from comet.encryption.keyring import Keyring
 from comet.types import StartLike
 
 
@@ -19,3 +20,4 @@ class ShareKeywords(ClientKeywords, total=False):
     by_key: bool
     renew: bool
     session_timeout_ms: int
+    encryption: Keyring | None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from comet import limits
 from comet.consumer.options import check_start
+from comet.encryption.keyring import Keyring
 from comet.groups.options import check_member
 from comet.types import StartLike, check_topic_name
 
@@ -27,6 +28,7 @@ class ShareOptions:
     by_key: bool = False
     renew: bool = False
     session_timeout_ms: int = limits.SESSION_TIMEOUT_MS
+    encryption: Keyring | None = None
 
     def __post_init__(self) -> None:
         check_start(self.start)

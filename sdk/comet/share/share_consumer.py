@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from random import Random
 from types import TracebackType
@@ -23,11 +24,12 @@ from comet.client.metadata import mark_retrieved
 from comet.client.watchdog import PROCESS, Watch
 from comet.consumer.consumer import serde_of
 from comet.consumer.options import chosen
-from comet.errors import Closed, SerdeError
+from comet.errors import Closed, DecryptionError
 from comet.groups.member import Member
 from comet.groups.membership import Changes
 from comet.groups.options import join_frame
 from comet.share.acknowledgements import ACCEPT, EXTEND, REJECT, RELEASE, Lot, PendingAcknowledgement
+from comet.share.acquired_values import AcquiredValues
 from comet.share.fetcher import Acquired, CorruptAcquired, ShareFetcher, Terms
 from comet.share.keywords import ShareKeywords
 from comet.share.options import ShareOptions
@@ -42,6 +44,7 @@ log = logging.getLogger("comet")
 T = TypeVar("T")
 # Records without waiting before their acknowledgements are sent and other tasks get a turn.
 _TURN_RECORDS: Final = 256
+_STORED: Final = object()
 
 
 class ShareRecord(Generic[T]):
@@ -112,6 +115,9 @@ class ShareConsumer(Generic[T]):
     These settings belong to the group: all members must have the same. A new group begins at `start`. `options` has
     them as one ShareOptions; an option given by name replaces its own.
 
+    With `encryption`, a Keyring, values are decrypted. One that cannot be raises DecryptionError: the record is
+    released with a delay, as another member may have the key, and rejected at its last delivery.
+
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
     ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
@@ -157,7 +163,7 @@ class ShareConsumer(Generic[T]):
     ) -> None:
         sharing = chosen(options or ShareOptions(), keywords)
         join = join_frame(group, topics, sharing, name, groups_pb.GROUP_KIND_SHARE)
-        self._serde = serde_of(type)
+        self._values = AcquiredValues(serde_of(type), sharing.encryption, sharing.deliveries_max)
         self._client = Client(addresses, name=name, connect=connect, random=random)
         self._member = Member(self._client, join, self._changed, Watch(PROCESS if connect is None else None))
         sent = groups_pb.ShareOptions(
@@ -169,6 +175,7 @@ class ShareConsumer(Generic[T]):
         self._fetcher = ShareFetcher(self._client, terms, lambda: self._member.state.member)
         self._renew_s = sharing.lock_ms / 1000 if sharing.renew else 0.0
         self._acquired: Iterator[Acquired | CorruptAcquired] | None = None
+        self._undecrypted: deque[Acquired] = deque()  # taken from it, and to be decrypted by the next call
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
         self._since_turn = 0
@@ -261,13 +268,13 @@ class ShareConsumer(Generic[T]):
                 self._since_turn = 0
                 await asyncio.sleep(0)
             if self._acquired is not None:
-                acquired = next(self._acquired, None)
+                acquired = self._undecrypted.popleft() if self._undecrypted else next(self._acquired, None)
                 if acquired is not None:
                     self._since_turn += 1
                     if isinstance(acquired, CorruptAcquired):
                         self._reject(acquired)
                         continue
-                    record = self._record(*acquired)
+                    record = await self._decrypted(acquired) if self._values.encrypted else self._record(acquired)
                     if record is not None:
                         return record
                     continue
@@ -308,26 +315,38 @@ class ShareConsumer(Generic[T]):
         if held:
             raise error
 
-    def _record(self, reader: Any, batch: Any, index: int, delivery_count: int, lot: Lot) -> ShareRecord[T] | None:
-        """The record; None if its lock expired before it was taken."""
+    async def _decrypted(self, acquired: Acquired) -> ShareRecord[T] | None:
+        """The record, decrypted. A call that is cancelled, or whose key provider fails, leaves it to the next one."""
+        if not self._holds(acquired):
+            return None
+        try:
+            value = await self._values.decrypted(acquired)
+        except DecryptionError:
+            raise
+        except BaseException:
+            self._undecrypted.append(acquired)
+            raise
+        return self._record(acquired, value)
+
+    def _holds(self, acquired: Acquired) -> bool:
+        """Whether the record's lock has not expired."""
+        _, batch, index, _, lot = acquired
         offset = batch.offsets[index]
         ends = lot.held.get(offset)
-        if ends is None or lot.over or ends < asyncio.get_running_loop().time():
-            lot.held.pop(offset, None)
-            self._expired += 1
+        if ends is not None and not lot.over and ends >= asyncio.get_running_loop().time():
+            return True
+        lot.held.pop(offset, None)
+        self._expired += 1
+        return False
+
+    def _record(self, acquired: Acquired, value: Any = _STORED) -> ShareRecord[T] | None:
+        """The record; None if its lock expired before it was taken. Without a value, its value is the stored one."""
+        if not self._holds(acquired):
             return None
-        value: Any = batch.values[index]
-        if self._serde is not None and value is not None:
-            try:
-                value = self._serde.decode(value)
-            except SerdeError as error:
-                lot.acknowledge(REJECT, offset, 0, error.message)
-                tp = {"topic": reader.topic, "partition": str(reader.partition), "offset": str(offset)}
-                raise SerdeError(
-                    f"record {offset} of {reader.topic}/{reader.partition}, which is rejected: {error.message}",
-                    details=error.details | tp,
-                ) from error.__cause__
+        reader, batch, index, delivery_count, lot = acquired
+        value = self._values.decoded(acquired, batch.values[index] if value is _STORED else value)
         self._received += 1
+        offset = batch.offsets[index]
         headers = batch.headers[index] if batch.header_columns is not None else []
         return ShareRecord(
             reader.topic, reader.partition, offset, batch.keys[index], value, batch.timestamps[index], headers,

@@ -110,6 +110,9 @@ class ShareConsumer(Generic[T]):
     These settings belong to the group: all members must have the same. A new group begins at `start`. `options` has
     them as one ShareOptions; an option given by name replaces its own.
 
+    With `encryption`, a Keyring, values are decrypted. One that cannot be raises DecryptionError: the record is
+    released with a delay, as another member may have the key, and rejected at its last delivery.
+
     >>> def example(address: str) -> None:
     ...     with comet.sync.Producer(address) as producer:
     ...         producer.send_many("quotes", [b"1", b"2", b"3"]).result()
