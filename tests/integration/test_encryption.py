@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 import comet
+from comet.encryption.encryptor import Encryptor
 from comet.encryption.envelope import MAGIC
 from comet.encryption.keyring import Keyring
 from comet.encryption.keys import LocalKeys
 from comet.handlers.options import DeliveryMode
+from comet.producer.idempotent_publish import encrypt, publish_once, request_of
+from comet.producer.value_encoder import ValueEncoder
+from comet.records import Content
 from comet.types import TopicPartition
+from comet_broker.core.requests import digest_of
 from tests.robustness.process import BrokerProcess
 from tests.waiting import until
 
@@ -175,10 +180,50 @@ async def test_the_synchronous_sdk_and_frames(address: str, keyring: Keyring) ->
     assert await asyncio.to_thread(work) == b"1"
 
 
-async def test_publish_once_says_that_it_does_not_encrypt(address: str, keyring: Keyring) -> None:
-    async with comet.Producer(address, encryption=keyring) as producer:
-        with pytest.raises(comet.InvalidArgument, match="does not encrypt"):
-            await producer.publish_once("t", [comet.NewRecord(b"1")], idempotency_key="1")
+async def test_publish_once_writes_ciphertext_once(address: str, keyring: Keyring) -> None:
+    first = comet.NewRecord(SECRET, key="k", headers={"h": "1"})
+    records = [first, comet.NewRecord(None, key="k"), comet.NewRecord("")]
+
+    async def publish(keyring: Keyring, records: list[comet.NewRecord]) -> list[bool]:
+        async with comet.Producer(address, encryption=keyring) as producer:
+            receipts = await producer.publish_once("t", records, idempotency_key="1")
+            assert [receipt.offset for receipt in receipts] == [0, 1, 2]
+            return [receipt.duplicate for receipt in receipts]
+
+    assert await publish(keyring, records) == [False] * 3
+    assert await publish(keyring, records) == [True] * 3
+    assert await publish(Keyring(NEWER), records) == [True] * 3, "the primary key has changed"
+    for changed in (SECRET + b".", SECRET[:-1] + b"!", None):
+        with pytest.raises(comet.KeyReused):
+            await publish(keyring, [first._replace(value=changed), *records[1:]])
+    with pytest.raises(comet.KeyReused):
+        await publish(Keyring({"k2": NEWER["k2"]}), records)
+    async with comet.Consumer(address, "t") as blind:
+        stored = (await blind.__anext__()).value
+        assert stored.startswith(MAGIC) and SECRET not in stored
+    async with comet.Consumer(address, "t", encryption=keyring) as consumer:
+        assert [(await consumer.__anext__()).value for _ in range(3)] == [SECRET, None, b""]
+
+
+async def test_equal_records_under_two_idempotency_keys_share_no_digest(address: str, keyring: Keyring) -> None:
+    """Else the broker could tell that their values are equal."""
+    digests = set()
+    for key in ("1", "2"):
+        request = request_of("t", [comet.NewRecord(SECRET)], key, comet.Acks.LEADER, ValueEncoder().encode)
+        await encrypt(request, Encryptor(keyring))
+        digests.add(request.content_digest)
+        assert 0 < request.content_digest < 1 << 62
+        assert request.content_digest != digest_of([Content(-1, 0, None, SECRET, ())])
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize(("digest", "key"), [(1 << 62, "1"), (1, "")])
+async def test_a_broker_refuses_a_digest_that_is_none(address: str, digest: int, key: str) -> None:
+    request = request_of("t", [comet.NewRecord(b"1")], "1", comet.Acks.LEADER, ValueEncoder().encode)
+    request.content_digest, request.idempotency_key = digest, key
+    async with comet.Producer(address) as producer:
+        with pytest.raises(comet.InvalidArgument, match="62 bits"):
+            await publish_once(producer._client, request, WAIT_S)
 
 
 class SlowProvider(LocalKeys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import logging
 import pickle
 from pathlib import Path
@@ -229,6 +230,24 @@ def test_wrong_lines_are_told_without_their_content(monkeypatch: pytest.MonkeyPa
     with pytest.raises(comet.InvalidArgument, match=told) as caught:
         Keyring.from_environment()
     assert text.rsplit(maxsplit=1)[-1] not in str(caught.value) or len(text) < 2
+
+
+async def test_a_mac_stays_with_the_first_key_and_tells_nothing_of_it() -> None:
+    old, rotated = Keyring({"k1": KEY}), Keyring({"k1": KEY, "k2": OTHER})
+    assert await old.mac(b"a") == await rotated.mac(b"a") != await old.mac(b"b")
+    assert await old.mac(b"a") != await Keyring({"k1": OTHER}).mac(b"a")
+    assert await old.mac(b"a") != hmac.digest(KEY, b"a", "sha256")
+
+
+async def test_a_key_service_without_macs_is_named_and_one_that_is_away_is_asked_again() -> None:
+    class Away(CountingProvider):
+        async def mac(self, data: bytes) -> bytes:
+            raise ConnectionError(data)
+
+    with pytest.raises(comet.InvalidArgument, match="method mac, which CountingProvider lacks"):
+        await Keyring(CountingProvider()).mac(b"a")
+    with pytest.raises(comet.Unavailable, match=r"ConnectionError\)"):
+        await Keyring(Away()).mac(b"secret")
 
 
 @pytest.mark.parametrize("wrong", [{}, {"k": b"short"}, {"a b": KEY}])

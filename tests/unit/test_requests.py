@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet.errors import CorruptBatch, KeyReused, SequenceGap, SequenceTooOld
-from comet.records import BatchHeader, Flag
+from comet.records import BatchHeader, Content, Flag
 from comet_broker.core.producers import PRODUCERS_MAX, Duplicate, ProducerTable
-from comet_broker.core.requests import REQUESTS_MAX, Content, digest_of, id_of
+from comet_broker.core.requests import REQUESTS_MAX, digest_of, id_of
 from tests.unit.test_producers import header
 
 

@@ -25,7 +25,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from comet.errors import KeyReused, SequenceTooOld
-from comet.records import BatchHeader
+from comet.records import BatchHeader, Content, content_bytes, digest_number
 from comet_broker.core.forgotten import NEVER, Forgotten, ForgottenSnapshot
 
 REQUESTS_MAX: Final = 4096  # per partition, with their offsets: 1 MiB; and 3.5 MiB for those before them
@@ -35,8 +35,6 @@ _REQUEST: Final = struct.Struct("<qIqq")  # digest, record count, offset, append
 _ENTRY: Final = struct.Struct("<q28s")
 _TAG: Final = (1 << 32) - 1
 _COUNT: Final = struct.Struct("<I")
-_CONTENT: Final = struct.Struct("<qqiiI")  # partition, timestamp, bytes of key and value, headers; -1: none
-_HEADER: Final = struct.Struct("<II")  # bytes of name and value
 
 
 class Duplicate(NamedTuple):
@@ -44,16 +42,6 @@ class Duplicate(NamedTuple):
 
     base_offset: int
     append_time_us: int
-
-
-class Content(NamedTuple):
-    """A record as it was requested."""
-
-    partition: int  # -1: not named
-    timestamp_us: int  # 0: not given
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes]]
 
 
 def id_of(topic: str, key: str) -> int:
@@ -67,20 +55,11 @@ def id_of(topic: str, key: str) -> int:
 
 def digest_of(records: Iterable[Content]) -> int:
     """The digest of a request's records, in their order."""
-    parts: list[bytes] = []
-    for partition, timestamp_us, key, value, headers in records:
-        sizes = (-1 if key is None else len(key), -1 if value is None else len(value))
-        parts.append(_CONTENT.pack(partition, timestamp_us, *sizes, len(headers)))
-        parts += (key or b"", value or b"")
-        for name, content in headers:
-            encoded = name.encode()
-            parts += (_HEADER.pack(len(encoded), len(content)), encoded, content)
-    return _number(b"".join(parts))
+    return _number(content_bytes(records))
 
 
 def _number(data: bytes) -> int:
-    """62 bits of a hash, never 0."""
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little") >> 2 or 1
+    return digest_number(blake2b(data, digest_size=8).digest())
 
 
 class Requests:

@@ -27,13 +27,13 @@ from comet.types import Earliest, Latest, Position
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from comet.wire.corrupt import headers, opened
-from comet.wire.protobuf import position_from_pb
+from comet.wire.protobuf import contents_of, position_from_pb
 from comet_broker import limits
 from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import NO_BROKER, TopicSpec
 from comet_broker.core.isolation import AbortedTransaction
-from comet_broker.core.requests import KEY_CHARS_MAX, Content, digest_of, id_of
+from comet_broker.core.requests import KEY_CHARS_MAX, digest_of, id_of
 from comet_broker.env import Env
 from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.drain import Drain
@@ -163,6 +163,8 @@ class UnaryRecords:
             raise InvalidArgument(f"an idempotency key has at most {KEY_CHARS_MAX} characters")
         if request.idempotency_key and request.producer_id:
             raise InvalidArgument("a publish takes either an idempotency key, or a producer id with a sequence")
+        if request.content_digest and not (request.idempotency_key and request.content_digest < 1 << 62):
+            raise InvalidArgument("content_digest is 62 bits, and goes with an idempotency key")
 
     def _partitions(self, spec: TopicSpec, request: pb.PublishRequest) -> list[int]:
         """The partition of each record. It is the requested one, else by key, else by the request's idempotency key, so
@@ -313,23 +315,8 @@ def _of_parts(error: BaseException, done: int) -> BaseException:
 
 
 def _digest(request: pb.PublishRequest) -> int:
-    """Of the whole request, also where this is a forwarded part of it."""
-    if request.forwarded and request.content_digest:
-        return request.content_digest
-    whole = request.partition if request.HasField("partition") else -1
-    return digest_of([_content(record, whole) for record in request.records])
-
-
-def _content(record: pb.Record, whole: int) -> Content:
-    """A record's content, with the partition of its request, or a negative number for any."""
-    key, value, headers = record.key, record.value, record.headers
-    return Content(
-        record.partition if whole < 0 and record.HasField("partition") else whole,
-        record.timestamp_us,
-        key if key or record.HasField("key") else None,
-        value if value or record.HasField("value") else None,
-        [(header.name, header.value) for header in headers] if headers else (),
-    )
+    """Of the whole request, also where this is a forwarded part of it; of its plaintext, if the client encrypts."""
+    return request.content_digest or digest_of(contents_of(request))
 
 
 def _most(request: pb.FetchRequest) -> tuple[int, int]:

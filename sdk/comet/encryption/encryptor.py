@@ -70,6 +70,10 @@ class Encryptor:
             return None if value is None else bytes(value)
         return (await self._key(topic)).encrypt(value, key, os.urandom(NONCE_BYTES))
 
+    async def mac(self, data: bytes) -> bytes:
+        """A MAC by the keyring, the same for the same data."""
+        return await self._keyring.mac(data)
+
     async def encrypt_all(
         self, topic: str, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None
     ) -> list[bytes | None]:

@@ -120,6 +120,22 @@ class Keyring:
     def __reduce__(self) -> Any:
         raise TypeError("a Keyring is not pickled: it holds keys; make one in each process")
 
+    async def mac(self, data: bytes) -> bytes:
+        """The key provider's MAC. Raises InvalidArgument if it makes none, Unavailable if it fails."""
+        make = getattr(self.provider, "mac", None)
+        if make is None:
+            raise InvalidArgument(
+                f"publish_once needs a key provider with a method mac, which {type(self.provider).__name__} lacks: "
+                "add it, or use a transaction"
+            )
+        try:
+            made: bytes = await make(data)
+        except CometError:
+            raise
+        except Exception as error:
+            raise Unavailable(f"the key provider could not make a MAC ({type(error).__name__}); retry") from error
+        return made
+
     # ---- decrypting
 
     def decrypt(

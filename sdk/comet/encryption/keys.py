@@ -7,6 +7,8 @@ primary key, which wraps new data keys; the others unwrap older ones.
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import os
 import re
 import secrets
@@ -23,6 +25,7 @@ from comet.security.files import read_secret, write_file
 VARIABLE: Final = "COMET_ENCRYPTION_KEYS"
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}")
 _PURPOSE: Final = b"comet data key\x00"
+_MAC_PURPOSE: Final = b"comet request\x00"
 
 
 class KeyProvider(Protocol):
@@ -31,6 +34,9 @@ class KeyProvider(Protocol):
     `unwrap` raises comet.DecryptionError for a key that it does not have, or may not use: the value counts as one that
     cannot be decrypted. Any other exception means that the service cannot be reached: reading stops with
     comet.Unavailable, and the next read asks again.
+
+    Only `publish_once` also needs `async def mac(self, data: bytes) -> bytes`: at least 8 bytes, such as an HMAC, by a
+    key that stays the same when `primary` changes. By it brokers recognize a repeated request.
 
     >>> class Vault:
     ...     primary = "orders-2026"
@@ -67,6 +73,8 @@ class LocalKeys:
         if primary and primary not in keys:
             raise InvalidArgument(f"the primary key {primary!r} is not one of {', '.join(keys)}")
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
+        # The first key stays until it is removed; the primary changes with each rotation.
+        self._mac_key = hmac.digest(next(iter(keys.values())), _MAC_PURPOSE, hashlib.sha256)
         self.primary = primary or list(keys)[-1]
 
     def __repr__(self) -> str:
@@ -86,6 +94,10 @@ class LocalKeys:
             return cipher.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], _PURPOSE + key_id.encode())
         except (InvalidTag, ValueError):
             raise DecryptionError(f"key {key_id!r} does not fit: another key has this id, or it was changed") from None
+
+    async def mac(self, data: bytes) -> bytes:
+        """A MAC by a key that is derived from the first key of the ring."""
+        return hmac.digest(self._mac_key, data, hashlib.sha256)
 
 
 def check_key_id(key_id: str) -> str:

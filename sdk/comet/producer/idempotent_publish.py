@@ -3,7 +3,8 @@
     records ─► one request ─► the leader of the partition of the first ─► parts of other partitions to their leaders
                                                                           receipts of all, in order
 
-The request is the same each time it is sent, so the brokers find its key and its content in their logs.
+The request is the same each time it is sent, so the brokers find its key and its content in their logs. Encrypted
+values differ with each call: then a MAC of the plaintext stands for the content.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from typing import Any, Final
 
 from comet.client.client import Client
 from comet.client.leader_request import call_leader
+from comet.encryption.encryptor import Encryptor
 from comet.errors import InvalidArgument
 from comet.producer.partitioner import check_timestamp, header_pairs, key_bytes
-from comet.records import partition_for
+from comet.records import content_bytes, digest_number, partition_for
 from comet.types import Acks, Receipt, TopicPartition, check_topic_name
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER
 from comet.values.record import NewRecord
+from comet.wire.protobuf import contents_of
 
 _PUBLISH: Final = "comet.v1.Comet/Publish"
 _ACKS: Final = {Acks.LEADER: ACKS_LEADER, Acks.ALL: ACKS_ALL}
@@ -55,6 +58,18 @@ def _record(record: NewRecord, encode: Callable[[Any], bytes | None]) -> pb.Reco
         timestamp_us=0 if timestamp_us is None else check_timestamp(timestamp_us),
         partition=partition,
     )
+
+
+async def encrypt(request: pb.PublishRequest, encryptor: Encryptor) -> None:
+    """Encrypts the values of a request, which also gets the digest of its plaintext."""
+    of = f"{request.topic}\0{request.idempotency_key}\0".encode()
+    request.content_digest = digest_number(await encryptor.mac(of + content_bytes(contents_of(request))))
+    for record in request.records:
+        if record.HasField("value"):
+            key = record.key if record.HasField("key") else None
+            encrypted = await encryptor.encrypt(request.topic, record.value, key)
+            assert encrypted is not None, "only a tombstone stays None"
+            record.value = encrypted
 
 
 async def publish_once(client: Client, request: pb.PublishRequest, timeout_s: float) -> list[Receipt]:

@@ -26,7 +26,7 @@ from comet.producer.accumulator import Accumulator, ProducerBatch, add_extras
 from comet.producer.column_extras import Extras
 from comet.producer.delivery import BulkDelivery, Delivery, wait, wake
 from comet.producer.expiry import Expiry
-from comet.producer.idempotent_publish import publish_once, request_of
+from comet.producer.idempotent_publish import encrypt, publish_once, request_of
 from comet.producer.memory import Budget
 from comet.producer.partitioner import by_partition, check_timestamp, header_pairs, key_bytes
 from comet.producer.sender import PartitionSender, Settings
@@ -242,7 +242,8 @@ class Producer:
         """Writes records once, however often it is called with the same key, also by other producers and later.
 
         Retries until all are acknowledged, or raises Timeout: repeat the call then. Records that were written before
-        have `duplicate` in their receipts. The same key with other records raises KeyReused. Each partition remembers
+        have `duplicate` in their receipts. The same key with other records raises KeyReused; so do the same records if
+        the producer encrypts, and the first key of its keyring was removed in between. Each partition remembers
         its last 4096 keys. Records without a key and partition go to the partition of the idempotency key; if
         partitions are added to the topic in between, some may be written twice.
 
@@ -257,12 +258,12 @@ class Producer:
         0 True
         """
         self._check_open()
-        if self._encoder.encryptor is not None:  # a repeated request has to be the same, and no ciphertext is
-            raise InvalidArgument("publish_once does not encrypt: use publish, or a transaction")
         acks = self._acks if acks is None else Acks.of(acks)
         request = request_of(topic, records, idempotency_key, acks, self._encoder.encode)
         if timeout_ms is not None:
             limits.within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
+        if self._encoder.encryptor is not None:
+            await encrypt(request, self._encoder.encryptor)
         receipts = await publish_once(
             self._client, request, self._settings.timeout_s if timeout_ms is None else timeout_ms / 1000
         )

@@ -18,6 +18,7 @@ from crc32c import crc32c as _crc32c
 from comet.errors import InvalidArgument
 from comet.records._batch import Batch, decode, iterate, opened
 from comet.records._columns import measure
+from comet.records._content import Content, content_bytes, digest_number
 from comet.records._encode import encode
 from comet.records._header import (
     BATCH_BYTES_MAX,
@@ -47,9 +48,12 @@ __all__ = [
     "BatchHeader",
     "Buffer",
     "Codec",
+    "Content",
     "Flag",
     "Marker",
+    "content_bytes",
     "decode",
+    "digest_number",
     "encode",
     "encode_marker",
     "iterate",

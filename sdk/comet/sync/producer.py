@@ -141,7 +141,8 @@ class Producer:
         """Writes records once, however often it is called with the same key, also by other producers and later.
 
         Retries until all are acknowledged, or raises Timeout: repeat the call then. Records that were written before
-        have `duplicate` in their receipts. The same key with other records raises KeyReused. Each partition remembers
+        have `duplicate` in their receipts. The same key with other records raises KeyReused; so do the same records if
+        the producer encrypts, and the first key of its keyring was removed in between. Each partition remembers
         its last 4096 keys. Records without a key and partition go to the partition of the idempotency key; if
         partitions are added to the topic in between, some may be written twice.
 
