@@ -256,6 +256,56 @@ def test_a_file_is_sent_whole(up: Up, tmp_path: Path) -> None:
     assert up.run("consume", "file", "--from", "100", "--count", "20").stdout == part
 
 
+def test_a_keyring_encrypts_and_decrypts(up: Up, tmp_path: Path) -> None:
+    a, b = (str(tmp_path / name) for name in ("a.keys", "b.keys"))
+    up.run("security", "key", a, "--id", "a")
+    up.run("security", "key", b, "--id", "b")
+    up.run("topic", "create", "sealed")
+    up.run("produce", "sealed", "--keyring", a, feed=b"one\ntwo\n")
+    up.run("produce", "sealed", "--keyring", b, "--key-separator", ":", "--header", "h=1", feed=b"k:three\n")
+    up.run("produce", "sealed", feed=b"four\n")
+    whole = ("consume", "sealed", "--no-follow")
+    done = up.run(*whole, "--keyring", a, code=1)
+    assert done.stdout == b"one\ntwo\n"
+    assert b"record 2 of sealed/0: value cannot be decrypted: the keyring does not have the key 'b'" in done.stderr
+    assert b"give a file that has its key" in done.stderr
+    assert up.run(*whole, "--keyring", b, "--from", "2", "--until", "3").stdout == b"three\n"
+    done = up.run(*whole, "--keyring", b, "--from", "3", code=1)
+    assert done.stdout == b"" and b"read it without --keyring" in done.stderr
+    for form in ("value", "raw", "key-value"):
+        done = up.run(*whole, "--format", form, code=1)
+        assert done.stdout == b"", "ciphertext is no value"
+        assert b"record 0 of sealed/0: its value is encrypted with key 'a'" in done.stderr
+    shown = [json.loads(line) for line in up.run(*whole, "--json").stdout.splitlines()]
+    assert [(one.get("encrypted"), one.get("value"), one["key"]) for one in shown] == [
+        ("a", None, None), ("a", None, None), ("b", None, "k"), (None, "four", None),
+    ]  # fmt: skip
+    assert not any("value_base64" in one for one in shown)
+
+
+def test_an_undecrypted_record_is_not_committed(up: Up, tmp_path: Path) -> None:
+    keys = str(tmp_path / "keys")
+    up.run("security", "key", keys, "--id", "a")
+    up.run("topic", "create", "member")
+    up.run("produce", "member", "--keyring", keys, feed=b"one\ntwo\n")
+    member = ("consume", "member", "--group", "g", "--from", "earliest")
+    assert up.run(*member, code=1).stdout == b""
+    assert up.run(*member, "--count", "1", "--keyring", keys).stdout == b"one\n"
+    assert up.run(*member, code=1).stdout == b""
+    assert up.run(*member, "--count", "1", "--keyring", keys).stdout == b"two\n"
+
+
+def test_a_keyring_that_others_may_read_is_refused(up: Up, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    up.run("security", "key", str(keys), "--id", "a")
+    keys.chmod(0o644)
+    up.run("topic", "create", "open")
+    for words in (("consume", "open", "--no-follow"), ("produce", "open")):
+        assert b"open to others: run chmod 600" in up.run(*words, "--keyring", str(keys), feed=b"x\n", code=2).stderr
+        assert b"cannot read" in up.run(*words, "--keyring", "none", feed=b"x\n", code=2).stderr
+    assert up.run("consume", "open", "--no-follow").stdout == b""
+
+
 def test_the_cluster_describes_itself(up: Up) -> None:
     found = up.json("cluster")
     assert isinstance(found, dict)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 if TYPE_CHECKING:
     from comet import Admin
+    from comet.encryption import keyring
     from comet.entities import TopicInfo
     from comet.types import GroupSummary
 
@@ -22,10 +24,23 @@ Bootstrap = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the effect.")]
+Keyring = Annotated[
+    Path | None,
+    typer.Option("--keyring", metavar="FILE", help="The keys of end-to-end encryption: comet security key FILE."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="NAME=VALUE", help="A topic setting, e.g. retention_ms=7d; may repeat."),
 ]
+
+
+def keyring_of(file: Path | None) -> keyring.Keyring | None:
+    """The keys of a file, which others may not read; None without one."""
+    if file is None:
+        return None
+    import comet
+
+    return comet.Keyring.from_file(file)
 
 
 def bootstrap_of(context: typer.Context, bootstrap: str) -> str:

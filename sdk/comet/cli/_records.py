@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from comet.encryption.envelope import key_id_of
 from comet.errors import InvalidArgument
 
 FORMATS: Final = ("value", "key-value", "json", "raw")
@@ -70,7 +71,10 @@ def _json_line(topic: str, partition: int, row: Row) -> bytes:
     offset, timestamp_us, key, value, headers = row
     document: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset, "timestamp_us": timestamp_us}
     _put(document, "key", key)
-    _put(document, "value", value)
+    if (key_id := key_id_of(value)) is not None:
+        document["encrypted"] = key_id
+    else:
+        _put(document, "value", value)
     if headers:
         document["headers"] = [{"name": name} | _field("value", content) for name, content in headers]
     return json.dumps(document, ensure_ascii=False).encode() + b"\n"

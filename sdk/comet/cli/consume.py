@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from comet.cli._guard import drop_nones, guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Topic
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Keyring, Topic, keyring_of
 from comet.cli._records import FORMATS, render
-from comet.errors import InvalidArgument
+from comet.encryption.envelope import key_id_of
+from comet.errors import DecryptionError, InvalidArgument
 from comet.types import AtOffset, AtTime, Position, position
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from comet import Admin, Consumer, GroupConsumer, RecordBatch
 
 
@@ -61,6 +64,7 @@ async def consume(
     on_corrupt: Annotated[
         OnCorrupt, typer.Option("--on-corrupt", help="What to do at a stored batch that cannot be read.")
     ] = OnCorrupt.RAISE,
+    keyring: Keyring = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Annotated[
         bool, typer.Option("--json", help="One JSON object a line; the same as --format json.")
@@ -79,13 +83,15 @@ async def consume(
     now_us = time.time_ns() // 1000
     start = position(from_ or ("earliest" if bounded else "latest"), now_us=now_us)
     printer = Printer("json" if json_output else form, count)
+    encryption = keyring_of(keyring)
     bounds = ConsumeBounds()
     async with comet.Admin(bootstrap) as admin:
         await admin.describe_topic(topic)  # fails at once if no broker answers; a consumer would wait
         if group is not None:
             member = comet.GroupConsumer(
-                bootstrap, topic, group=group, start=start, auto_commit=count is None, on_corrupt=on_corrupt.value
-            )
+                bootstrap, topic, group=group, start=start, auto_commit=count is None, on_corrupt=on_corrupt.value,
+                encryption=encryption,
+            )  # fmt: skip
             await _print_as_member(member, printer)
             return
         if bounded:
@@ -98,7 +104,12 @@ async def consume(
             if bounds.done():
                 return
         async with comet.Consumer(
-            bootstrap, topic, start=start, on_corrupt=on_corrupt.value, **drop_nones(partitions=partition)
+            bootstrap,
+            topic,
+            start=start,
+            on_corrupt=on_corrupt.value,
+            encryption=encryption,
+            **drop_nones(partitions=partition),
         ) as consumer:
             if bounded and wait_s > 0:
                 with suppress(TimeoutError):
@@ -165,13 +176,38 @@ class Printer:
         return self._left == 0
 
     def print(self, batch: RecordBatch[bytes], end: int) -> int:
-        """Prints the records before offset `end`; returns their number."""
+        """Prints the records before offset `end`; returns their number. Raises DecryptionError at the first that is
+        encrypted and not decrypted, after those before it."""
         stop = min(bisect_left(batch.offsets, end), self._left)
         if not stop:
             return 0
+        values, errors = _values(batch, self._form)
+        upto = min(min(errors, default=stop), stop)
         row = render(self._form, batch.topic, batch.partition)
-        columns = (batch.offsets, batch.timestamps, batch.keys, batch.values, batch.headers)
-        sys.stdout.buffer.write(b"".join(map(row, islice(zip(*columns, strict=True), stop))))
+        columns = (batch.offsets, batch.timestamps, batch.keys, values, batch.headers)
+        sys.stdout.buffer.write(b"".join(map(row, islice(zip(*columns, strict=True), upto))))
         sys.stdout.buffer.flush()
-        self._left -= stop
+        self._left -= upto
+        if upto < stop:
+            raise batch.at(errors[upto], batch.offsets[upto])
         return stop
+
+
+def _values(batch: RecordBatch[bytes], form: str) -> tuple[Sequence[bytes | None], Mapping[int, DecryptionError]]:
+    """The values of a batch, and the errors of those that cannot be shown, by index."""
+    if batch.encrypted is not None:
+        return batch.encrypted.values, {at: _undecrypted(error) for at, error in batch.encrypted.errors.items()}
+    if form == "json":  # names the key in place of the value
+        return batch.values, {}
+    ids = {at: key_id_of(value) for at, value in enumerate(batch.values)}
+    return batch.values, {at: _encrypted(key_id) for at, key_id in ids.items() if key_id is not None}
+
+
+def _undecrypted(error: DecryptionError) -> DecryptionError:
+    hint = "give a file that has its key" if error.details.get("key_id") else "read it without --keyring"
+    return DecryptionError(error.message, details=error.details | {"hint": f"{hint}; or go on behind it with --from"})
+
+
+def _encrypted(key_id: str) -> DecryptionError:
+    hint = "decrypt it with --keyring FILE, or show the other fields with --json"
+    return DecryptionError(f"its value is encrypted with key {key_id!r}", details={"key_id": key_id, "hint": hint})

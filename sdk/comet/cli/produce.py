@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 import typer
 
 from comet.cli._guard import drop_nones, guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Topic
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Keyring, Topic, keyring_of
 from comet.cli._output import note, print_json
 from comet.cli._records import check_json_lines, parse_headers, split_keys
 from comet.cli._values import format_rate
@@ -70,6 +70,7 @@ async def produce(
     ] = None,
     acks: Annotated[str, typer.Option("--acks", help="0, 1 or all: replicas that must have a record.")] = "1",
     compression: Annotated[str | None, typer.Option("--compression", help="lz4 or zstd.")] = None,
+    keyring: Keyring = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report on stderr.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
@@ -85,6 +86,7 @@ async def produce(
     if file is None and sys.stdin.isatty() and not quiet:
         note("one line is one record; Ctrl-D ends")
     options = drop_nones(acks="all" if acks == "all" else int(acks), compression=compression)
+    options |= drop_nones(encryption=keyring_of(keyring))
     async with comet.Admin(bootstrap) as admin:
         await admin.describe_topic(topic)  # fails at once if no broker answers; a producer would wait
     with closing(_Input(file)) as source:

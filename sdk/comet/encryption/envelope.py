@@ -57,6 +57,20 @@ def prefix_of(value: bytes) -> tuple[bytes, Prefix]:
         raise MalformedEnvelope("its key id or topic is not UTF-8") from None
 
 
+def key_id_of(value: bytes | None) -> str | None:
+    """The id of the key that wraps an encrypted value's data key; None: the value is not encrypted.
+
+    >>> key_id_of(b"1.08") is None
+    True
+    """
+    if value is None or not value.startswith(MAGIC):
+        return None
+    try:
+        return prefix_of(value)[1].key_id
+    except MalformedEnvelope:
+        return None
+
+
 def associated(prefix: bytes, key: bytes | None) -> bytes:
     """The bytes that are authenticated with a value. The prefix ends itself, so its end is not ambiguous."""
     return prefix + b"\x00" if key is None else b"".join((prefix, b"\x01", key))
