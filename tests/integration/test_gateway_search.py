@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from time import thread_time
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 import comet
 import comet.testing
+from comet.encryption.envelope import MAGIC
 from comet.errors import CometError
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig
@@ -84,6 +86,28 @@ FOUND: list[tuple[dict[str, Any], list[int]]] = [
     ({"partitions": "2", "start": "3", "end": "5"}, [11, 14]),
     ({"start": "latest"}, []),
 ]
+
+
+async def test_an_encrypted_value_is_named_so_and_no_filter_of_values_finds_it(
+    broker: comet.testing.TestBroker, http: httpx.AsyncClient, producer: comet.Producer
+) -> None:
+    keyring = comet.Keyring({"key-2026": bytes(32)})
+    async with comet.Producer(broker.address, encryption=keyring) as encrypting:
+        await encrypting.publish("quotes", {"note": "key-2026"}, key="sealed")
+    await producer.publish("quotes", {"note": "key-2026"}, key="clear")
+    await producer.publish("quotes", b"\xffCE\x01\xff", key="bytes")
+    path = "/v1/topics/quotes/partitions/0/records"
+    for values in ("auto", "text", "base64"):
+        sealed, clear, other = (await http.get(path, params={"offset": "0", "values": values})).json()["records"]
+        assert sealed["encrypted"] == "key-2026"
+        assert b64decode(sealed["base64"]).startswith(MAGIC)
+        assert not sealed.keys() & {"value", "text"}
+        assert "encrypted" not in clear and "encrypted" not in other and "base64" in other
+    searched = "/v1/topics/quotes/search"
+    for query in ({"value": "key-2026"}, {"where": "exists(note)"}):
+        assert [one["key"] for one in (await search(http, searched, **query))[0]] == ["clear"]
+    (found,), _ = await search(http, searched, key="sealed")
+    assert found["encrypted"] == "key-2026"
 
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])

@@ -15,7 +15,11 @@ from comet.cli._exit import ERROR, NOT_FOUND, UNAVAILABLE, USAGE, exit_code, hin
 from comet.cli._output import plain_table, report_error
 from comet.cli._records import check_json_lines, parse_headers, render, split_keys
 from comet.cli._stdin import LINE_BYTES_MAX, LineSplitter, line_chunks
-from comet.errors import BY_CODE, InvalidArgument, RecordTooLarge, TopicNotFound
+from comet.cli.consume import Printer
+from comet.encryption.envelope import NONCE_BYTES, TAG_BYTES, Prefix
+from comet.errors import BY_CODE, DecryptionError, InvalidArgument, RecordTooLarge, TopicNotFound
+from comet.records import decode, encode
+from comet.values.record import RecordBatch
 
 
 @given(
@@ -28,6 +32,17 @@ def test_lines_do_not_depend_on_how_they_arrive(lines: list[bytes], chunk_bytes:
     for at in range(0, len(data), chunk_bytes):
         found += splitter.feed(data[at : at + chunk_bytes])
     assert found + splitter.finish() == lines
+
+
+def test_records_before_an_encrypted_one_of_their_batch_are_printed(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    sealed = Prefix("k", "t", b"w").encode() + bytes(NONCE_BYTES + TAG_BYTES)
+    data = b"".join(encode([b"one", b"two", sealed, b"four"], timestamps=[0] * 4))
+    batch: RecordBatch[bytes] = RecordBatch("t", 0, decode(data))
+    printer = Printer("value", None)
+    assert printer.print(batch, 2) == 2
+    with pytest.raises(DecryptionError, match="record 2 of t/0: its value is encrypted with key 'k'"):
+        printer.print(batch, 4)
+    assert capfdbinary.readouterr().out == b"one\ntwo\none\ntwo\n"
 
 
 def test_a_last_line_without_newline_counts_and_carriage_returns_do_not() -> None:

@@ -37,6 +37,10 @@ def test_the_address_says_where_it_begins(query: dict[str, str], start: str) -> 
     assert records.start_of(query) == start
 
 
+def test_an_encrypted_value_is_named_so_with_its_key() -> None:
+    assert cells(preview(value=b"\xffCE\x01 and more", encrypted="2026-11"))["value"] == "encrypted with key 2026-11"
+
+
 def test_a_record_stands_in_one_line() -> None:
     found = cells(preview(b"EURUSD", b'{"bid":\n  1.08}', headers=(("source", b"desk"), ("raw", b"\xff"))))
     assert found == {

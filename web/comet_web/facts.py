@@ -389,6 +389,7 @@ class RecordPreview:
     value: bytes | None
     size: int  # of key and value, in bytes
     headers: tuple[tuple[str, bytes], ...] = ()
+    encrypted: str = ""  # the id of the key by which the value is encrypted end to end
 
 
 @dataclass(frozen=True, slots=True)

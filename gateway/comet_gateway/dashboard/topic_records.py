@@ -18,6 +18,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from comet.encryption.envelope import key_id_of
 from comet.entities import TopicInfo
 from comet.errors import CometError
 from comet.types import Earliest, Latest, Position, position
@@ -181,6 +182,7 @@ def preview(batch: Batch, number: int) -> RecordPreview:
         value=None if value is None else value[:SHOWN_BYTES],
         size=len(key or b"") + len(value or b""),
         headers=tuple((name, text[:SHOWN_BYTES]) for name, text in batch.headers[number]),
+        encrypted=key_id_of(value) or "",
     )
 
 

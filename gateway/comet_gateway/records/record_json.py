@@ -6,7 +6,8 @@
     partition     a number; offset and timestamp_us are 64 bits wide, so they are strings
     key           text; `key_base64` if the bytes are not UTF-8; both absent if there is no key
     value         the value itself if it is JSON; otherwise `text` or `base64`; see Values. `"tombstone":true` for a
-                  tombstone
+                  tombstone. A value that is encrypted end to end is `base64`, and has the id of its wrapping key in
+                  `encrypted`: a gateway has no keys
     headers       absent if there are none; `base64` instead of `value` if the bytes are not UTF-8
 
 A JSON value is copied unchanged, its numbers to the last digit; only line breaks become spaces, so that the result is
@@ -23,6 +24,7 @@ from typing import Final
 import msgspec
 
 import comet
+from comet.encryption.envelope import key_id_of
 
 _RECORD: Final = b'{"partition":%d,"offset":"%d","timestamp_us":"%d"%b%b%b}'
 _TOMBSTONE: Final = b',"tombstone":true'
@@ -105,7 +107,9 @@ def _as_text(value: bytes | None) -> bytes:
 def _as_base64(value: bytes | None) -> bytes:
     if value is None:
         return _TOMBSTONE
-    return b',"base64":"' + b64encode(value) + b'"'
+    key_id = key_id_of(value)
+    encrypted = b"" if key_id is None else b',"encrypted":' + _text(key_id)
+    return b',"base64":"' + b64encode(value) + b'"' + encrypted
 
 
 _WRITERS: Final = {Values.AUTO: _auto, Values.TEXT: _as_text, Values.BASE64: _as_base64}

@@ -212,6 +212,9 @@ RECORD_OUT: Final[Schema] = {
         "value": {"description": "If it is JSON, as written; otherwise `text` or `base64`."},
         "text": {"type": "string"},
         "base64": _BASE64,
+        "encrypted": {
+            "type": "string", "description": "Of a value that is encrypted end to end: the id of its wrapping key.",
+        },
         "tombstone": {"const": True},
         "headers": {"type": "array", "items": _HEADER_OUT},
     },

@@ -1,7 +1,7 @@
 """Filters of a search. Only the columns of the filters are read, and JSON is decoded only for records that pass the
 other filters.
 
-Pure. A text filter matches a part, in any case; there are no patterns.
+Pure. A text filter matches a part, in any case; there are no patterns. No filter of values matches ciphertext.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 import comet
+from comet.encryption.envelope import MAGIC
 from comet_gateway.http.problems import Problem
 from comet_gateway.search.filter_lang import Malformed, Where, parse_all
 
@@ -57,7 +58,11 @@ class Filters:
             found = [index for index in found if headers[index] and self._header_holds(headers[index])]
         if self.value and found:
             values, holds = batch.values, self._value_holds
-            found = [index for index in found if (value := values[index]) is not None and holds(value)]
+            found = [
+                index
+                for index in found
+                if (value := values[index]) is not None and holds(value) and not value.startswith(MAGIC)
+            ]
         if self.where and found:
             values = batch.values
             found = [index for index in found if (value := values[index]) is not None and self._where_holds(value)]

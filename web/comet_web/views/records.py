@@ -92,13 +92,19 @@ def row(topic: str, record: RecordPreview) -> Row:
             Cell(str(record.partition), record.partition),
             Cell(str(record.offset), record.offset),
             _line(record.key, 80) if record.key is not None else Cell("none", tone="muted", title="no key"),
-            _line(record.value, TEXT_CHARACTERS)
-            if record.value is not None
-            else Cell("tombstone", tone="muted", title="no value: deletes the key"),
+            _value(record),
             numbers.size(record.size),
             Cell(str(len(record.headers)), len(record.headers), tone="" if record.headers else "muted", title=names),
         ),
     )
+
+
+def _value(record: RecordPreview) -> Cell:
+    if record.value is None:
+        return Cell("tombstone", tone="muted", title="no value: deletes the key")
+    if record.encrypted:
+        return Cell(f"encrypted with key {record.encrypted}", tone="muted", title="only clients have the key")
+    return _line(record.value, TEXT_CHARACTERS)
 
 
 def wire(found: Row) -> list[Any]:

@@ -94,6 +94,7 @@ function fill(body, id, record, facts, actions) {
       ["Time", timeOf(record.timestamp_us)],
       ["Size", `${size.toLocaleString("en")} bytes`],
       ["Key", keyText === undefined ? muted("none") : keyText === null ? code(`${hexLine(key)} (${key.length} bytes)`) : code(cut(keyText, HEADER_MAX))],
+      ...(record.encrypted === undefined ? [] : [["Value", muted(`encrypted with key ${record.encrypted}; only clients have it`)]]),
       ...facts,
     ])),
     headersOf(record.headers ?? []),
