@@ -63,6 +63,12 @@ class EncryptedValues:
         """Of the values that cannot be decrypted, by index."""
         return self._found.errors
 
+    def nullify(self) -> Mapping[int, DecryptionError]:
+        """Makes the values that cannot be decrypted None, without an error. Returns their errors."""
+        found = self._found
+        self._decrypted = Decrypted(found.values, {}, {})
+        return found.errors
+
     def to_copy(self, index: int) -> bytes | None:
         """A value for another topic; as it is stored, if it cannot be decrypted."""
         if index not in self.errors:

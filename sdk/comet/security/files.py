@@ -31,7 +31,8 @@ def read_secret(path: Path, bytes_max: int) -> bytes:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            if os.name != "nt" and stat.S_IMODE(mode) & 0o077:
+            # Others may have the right to execute it, which reads nothing: Spark gives it to all files that it ships.
+            if os.name != "nt" and stat.S_IMODE(mode) & 0o066:
                 raise InvalidArgument(f"{path} is open to others: run chmod 600 {path}, or make a new secret")
             data = file.read(bytes_max + 1)
     except OSError as error:

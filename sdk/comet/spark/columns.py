@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from comet.encryption.envelope import key_id_of
 from comet.errors import InvalidArgument, SerdeError
 from comet.records._arrow import SCHEMA
 from comet.spark import value_types
@@ -93,7 +94,7 @@ def _maker(field: pa.Field, options: SourceOptions, names: value_types.Names | N
     if name == "value" and pa.types.is_struct(kind):
         return _decoded(kind, options, names)
     if pa.types.is_string(kind):
-        return _text(name, kind)
+        return _text(name, kind, secret=name == "value" and bool(options.keyring))
     if name in {"key", "value", "offset", "timestamp"}:
         return lambda _, arrow: _as(arrow.column(name), kind)
     if name == "headers":
@@ -106,7 +107,7 @@ def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return array if array.type == kind else array.cast(kind)
 
 
-def _text(name: str, kind: pa.DataType) -> Maker:
+def _text(name: str, kind: pa.DataType, *, secret: bool) -> Maker:
     def text(batch: Columnar, arrow: pa.RecordBatch) -> pa.Array:
         try:
             return arrow.column(name).cast(kind)
@@ -114,7 +115,8 @@ def _text(name: str, kind: pa.DataType) -> Maker:
             at, found = next(
                 (at, found) for at, found in enumerate(arrow.column(name).to_pylist()) if not _is_text(found)
             )
-            raise _wrong(batch, at, f"a {name} that is not UTF-8", found, "Read it as binary") from None
+            hint = "Read it as binary"
+            raise _wrong(batch, at, f"a {name} that is not UTF-8", found, hint, secret=secret) from None
 
     return text
 
@@ -127,10 +129,15 @@ def _is_text(value: bytes | None) -> bool:
     return True
 
 
-def _wrong(batch: Columnar, at: int, what: str, value: bytes, hint: str) -> SerdeError:
+def _wrong(batch: Columnar, at: int, what: str, value: bytes, hint: str, *, secret: bool = False) -> SerdeError:
     offset = batch.offsets[at]
+    key_id = key_id_of(value)
+    if key_id is not None:
+        shown = f". It is encrypted with key {key_id!r}. The option keyring names the file of its key"
+    else:
+        shown = f". {hint}" if secret else f"; it begins with {value[:_SHOWN]!r}. {hint}"
     return SerdeError(
-        f"record {offset} of {batch.topic}/{batch.partition} has {what}; it begins with {value[:_SHOWN]!r}. {hint}",
+        f"record {offset} of {batch.topic}/{batch.partition} has {what}{shown}",
         details={"topic": batch.topic, "partition": str(batch.partition), "offset": str(offset)},
     )
 
@@ -151,6 +158,9 @@ def _decoded(kind: pa.DataType, options: SourceOptions, names: value_types.Names
         except Undecodable as error:
             value = batch.values[error.at] or b""
             hint = "With the option mode=permissive it is null"
-            raise _wrong(batch, error.at, f"a value that is not a {kind}: {error}", value, hint) from None
+            # A value that was decrypted is not quoted: the error goes to Spark's logs and pages.
+            secret = bool(options.keyring)
+            reason = "" if secret else f": {error}"
+            raise _wrong(batch, error.at, f"a value that is not a {kind}{reason}", value, hint, secret=secret) from None
 
     return decode

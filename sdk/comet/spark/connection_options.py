@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from comet.client.bootstrap import Addresses, Bootstrap
+from comet.encryption.keyring import Keyring
 from comet.spark.parsing import Table, number, text
 
 FILES: Final = ("ca", "cert", "key", "access_key", "token")
@@ -14,8 +15,8 @@ FILES: Final = ("ca", "cert", "key", "access_key", "token")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """Brokers' addresses, the files of TLS, and of an access key or token: paths on the machine of each executor, or
-    of files shipped by Spark."""
+    """Brokers' addresses, the files of TLS, of an access key or token, and of the keys of end-to-end encryption: paths
+    on the machine of each executor, or of files shipped by Spark. Options never hold a secret: Spark shows them."""
 
     bootstrap: str = "localhost:9092"
     ca: str = ""  # without any of the five, those that the environment names
@@ -23,6 +24,7 @@ class ConnectionOptions:
     key: str = ""
     access_key: str = ""
     token: str = ""
+    keyring: str = ""  # read by executors only
     timeout_ms: int = 30_000
 
     @property
@@ -37,6 +39,11 @@ class ConnectionOptions:
             return self.bootstrap
         return Bootstrap(self.bootstrap, **{name: _local(given) for name, given in files.items()})
 
+    def encryption(self) -> Keyring | None:
+        """The keys, for a client in this process. Raises InvalidArgument if it cannot be read, or is open to others."""
+        path = _local(self.keyring)
+        return None if path is None else Keyring.from_file(path)
+
 
 CONNECTION_OPTIONS: Final[Table] = {
     "bootstrap": ("bootstrap", text),
@@ -45,6 +52,7 @@ CONNECTION_OPTIONS: Final[Table] = {
     "key": ("key", text),
     "accessKey": ("access_key", text),
     "token": ("token", text),
+    "keyring": ("keyring", text),
     "timeoutMs": ("timeout_ms", number(1)),
 }
 

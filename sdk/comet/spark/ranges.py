@@ -42,7 +42,9 @@ def reader_of(options: SourceOptions) -> comet.Reader:
     """The process's reader for a cluster, on the background loop: Spark reuses its workers."""
     key = options.connection
     if key not in _readers:
-        make = partial(comet.Reader, key.addresses(), timeout_ms=options.timeout_ms, name="spark")
+        make = partial(
+            comet.Reader, key.addresses(), timeout_ms=options.timeout_ms, encryption=key.encryption(), name="spark"
+        )
         _readers[key] = call(computed(make))
         gc.freeze()  # Spark's workers collect garbage after each task: 50 ms with all imported objects
     return _readers[key]
@@ -107,7 +109,17 @@ class Parts:
                     pending = pending or self._begin()
                 else:
                     self._at = part.next_offset
+                    if self._options.permissive and part.encrypted is not None:
+                        self._nullify(part)
                     yield part
+
+    def _nullify(self, batch: comet.RecordBatch[bytes]) -> None:
+        """Makes values null that cannot be decrypted."""
+        assert batch.encrypted is not None
+        errors = batch.encrypted.nullify()
+        if errors:
+            first = min(errors)
+            log.warning("%d values are null: %s", len(errors), batch.at(errors[first], batch.offsets[first]).message)
 
     def _pass_over(self, gap: comet.Gap) -> None:
         """Continues after lost records, or raises an error about them."""

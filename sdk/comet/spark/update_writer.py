@@ -29,11 +29,13 @@ class UpdateWriter:
         with UpdateWriter("localhost:9092", "bars") as bars:
             frame.writeStream.outputMode("update").foreachBatch(bars.write).option("checkpointLocation", …).start()
 
-    The rows have the columns key and value, as strings. The topic has to be consistent: it takes transactions.
+    The rows have the columns key and value, as strings. The topic has to be consistent: it takes transactions. With
+    `encryption`, a Keyring, values are encrypted.
     """
 
-    def __init__(self, bootstrap: Addresses, topic: str) -> None:
+    def __init__(self, bootstrap: Addresses, topic: str, *, encryption: comet.Keyring | None = None) -> None:
         self._bootstrap = bootstrap
+        self._encryption = encryption
         self._topic = topic
         self._query = ""
         self._producer: comet.TransactionalProducer | None = None
@@ -78,7 +80,9 @@ class UpdateWriter:
         if self._producer is None or self._query != query:
             await self.close()
             self._query = query
-            self._producer = comet.TransactionalProducer(self._bootstrap, transactional_id=f"updates.{query}")
+            self._producer = comet.TransactionalProducer(
+                self._bootstrap, transactional_id=f"updates.{query}", encryption=self._encryption
+            )
             await self._producer.start()
         return self._producer
 

@@ -209,6 +209,7 @@ def _plain(options: SinkOptions) -> comet.Producer:
 async def _make_transactional(options: SinkOptions) -> comet.TransactionalProducer:
     return comet.TransactionalProducer(
         options.addresses(),
+        encryption=options.encryption(),
         transaction_timeout_ms=options.transaction_timeout_ms,
         timeout_ms=options.timeout_ms,
         compression=options.compression,
@@ -219,6 +220,7 @@ async def _make_transactional(options: SinkOptions) -> comet.TransactionalProduc
 async def _make_plain(options: SinkOptions) -> comet.Producer:
     return comet.Producer(
         options.addresses(),
+        encryption=options.encryption(),
         acks=options.acks,
         timeout_ms=options.timeout_ms,
         compression=options.compression,
