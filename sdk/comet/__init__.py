@@ -135,6 +135,8 @@ if TYPE_CHECKING:
     from comet.producer.delivery import BulkDelivery, Delivery, FailedRange
     from comet.producer.producer import Producer
     from comet.producer.transaction import Transaction, TransactionalProducer
+    from comet.security.client_credentials import ClientCredentials
+    from comet.security.token_source import TokenProvider
     from comet.serde import model
     from comet.settings.topic import Consistency, Flush, SettingSource, TopicConfig, TopicDefaults
     from comet.share.options import ShareOptions
@@ -184,6 +186,7 @@ __all__ = [
     "BrokerInfo",
     "BrokerNotFound",
     "BulkDelivery",
+    "ClientCredentials",
     "Closed",
     "ClusterEvent",
     "ClusterInfo",
@@ -295,6 +298,7 @@ __all__ = [
     "ShareRecord",
     "StaleGeneration",
     "Timeout",
+    "TokenProvider",
     "TopicAlteration",
     "TopicConfig",
     "TopicDefaults",
@@ -331,6 +335,7 @@ _OWN = {
     "Bootstrap": "comet.client.bootstrap",
     "BrokerDrain": "comet.admin.results",
     "BulkDelivery": "comet.producer.delivery",
+    "ClientCredentials": "comet.security.client_credentials",
     "ClusterEvent": "comet.admin.history",
     "ClusterRecovery": "comet.admin.recovery",
     "CommitResult": "comet.groups.committed_offsets",
@@ -393,6 +398,7 @@ _OWN = {
     "ShareConsumer": "comet.share.share_consumer",
     "ShareOptions": "comet.share.options",
     "ShareRecord": "comet.share.share_consumer",
+    "TokenProvider": "comet.security.token_source",
     "TopicAlteration": "comet.admin.results",
     "TopicConfig": "comet.settings.topic",
     "TopicDefaults": "comet.settings.topic",

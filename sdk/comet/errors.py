@@ -365,7 +365,8 @@ class Forbidden(CometError):
 
 
 class CredentialsRefused(CometError):
-    """The broker does not take the client's access key, or the client presents none."""
+    """The broker does not take the client's access key or token, or the client presents none; or the issuer gives it no
+    token."""
 
     code = "CREDENTIALS_REFUSED"
 

@@ -19,7 +19,7 @@ from comet.admin.access_keys import creation
 from comet.security.access_keys import add_access_key, brokers_file
 from comet.security.certificates import Authority
 from comet.v1 import admin_pb2, records_pb2
-from comet.wire.bearer import read_access_key
+from comet.wire.bearer import FileBearer, read_access_key
 from comet.wire.grpc_channel import GrpcChannel
 from comet.wire.tls import TlsFiles
 from comet_broker.config import BrokerConfig
@@ -161,7 +161,7 @@ async def test_an_expired_key_ends_its_streams(broker: Keyed) -> None:
     channel = GrpcChannel(
         broker.server.address,
         tls=TlsFiles(broker.ca),
-        bearer=broker.admin_key,
+        bearer=FileBearer(broker.admin_key),
     )
     await channel.unary("comet.v1.Admin/CreateAccessKey", request, admin_pb2.AccessKey, 10.0)
     await channel.close()
@@ -215,7 +215,7 @@ async def test_ten_rotations_under_load_fail_no_send(broker: Keyed) -> None:
 
 async def test_a_stream_over_an_older_connection_presents_the_new_key(broker: Keyed) -> None:
     file, key_id = await broker.key("billing.key")
-    channel = GrpcChannel(broker.server.address, tls=TlsFiles(broker.ca), bearer=file)
+    channel = GrpcChannel(broker.server.address, tls=TlsFiles(broker.ca), bearer=FileBearer(file))
     try:
         request, answer = admin_pb2.ListTopicsRequest(), admin_pb2.ListTopicsResponse
         await channel.unary("comet.v1.Admin/ListTopics", request, answer, 10.0)

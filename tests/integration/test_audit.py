@@ -17,7 +17,7 @@ from comet.security.access_keys import add_access_key, brokers_file
 from comet.security.certificates import Authority
 from comet.v1 import groups_pb2, records_pb2
 from comet.v1.types_pb2 import ACKS_ALL
-from comet.wire.bearer import read_access_key
+from comet.wire.bearer import FileBearer, read_access_key
 from comet.wire.grpc_channel import GrpcChannel
 from comet.wire.tls import TlsFiles
 from comet_broker.access.client_access import AUDIT_TOPIC
@@ -75,7 +75,7 @@ async def test_refused_calls_are_one_line_and_one_record(broker: Keyed, caplog: 
     caplog.set_level(logging.INFO, logger=LOGGER)
     assert len(BAD_KEY) == len(read_access_key(broker.admin_key))
     bad = broker.write("bad", BAD_KEY)
-    channel = GrpcChannel(broker.server.address, tls=TlsFiles(broker.ca), bearer=bad)
+    channel = GrpcChannel(broker.server.address, tls=TlsFiles(broker.ca), bearer=FileBearer(bad))
     for _ in range(20):
         with pytest.raises(comet.CredentialsRefused):
             await channel.unary(
@@ -105,7 +105,7 @@ async def test_denials_acts_and_first_uses_are_recorded(broker: Keyed) -> None:
             await mine.delete_topic(TOPIC)
         with pytest.raises(comet.Forbidden):
             await mine.alter_topic(TOPIC, retention_ms=1)
-    channel = GrpcChannel(broker.server.address, tls=TlsFiles(broker.ca), bearer=file)
+    channel = GrpcChannel(broker.server.address, tls=TlsFiles(broker.ca), bearer=FileBearer(file))
     with pytest.raises(comet.TopicNotFound):
         await channel.unary(
             "comet.v1.Comet/Fetch", records_pb2.FetchRequest(topic="hidden"), records_pb2.FetchResponse, 10.0
@@ -140,7 +140,7 @@ async def test_no_client_writes_it_and_rules_say_which_read_it(broker: Keyed) ->
         with pytest.raises(comet.Forbidden, match="only brokers write the audit log"):
             await producer.publish(AUDIT_TOPIC, b"forged")
     forged = records_pb2.PublishRequest(topic=AUDIT_TOPIC, records=[records_pb2.Record(value=b"forged")], acks=ACKS_ALL)
-    channel = GrpcChannel(broker.server.address, tls=TlsFiles(broker.ca), bearer=broker.admin_key)
+    channel = GrpcChannel(broker.server.address, tls=TlsFiles(broker.ca), bearer=FileBearer(broker.admin_key))
     with pytest.raises(comet.Forbidden, match="only brokers"):
         await channel.unary("comet.v1.Comet/Publish", forged, records_pb2.PublishResponse, 10.0)
     letters = groups_pb2.AcquireRequest(

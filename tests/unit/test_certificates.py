@@ -12,6 +12,7 @@ import comet
 from comet.errors import InvalidArgument
 from comet.security.access_keys import add_access_key
 from comet.security.certificates import Authority, Issued, certificates_in
+from comet.wire.bearer import FileBearer
 from comet.wire.tls import TlsFiles, expiry
 
 
@@ -115,7 +116,7 @@ def test_a_bootstrap_with_an_access_key_speaks_tls(
 ) -> None:
     key = add_access_key(tmp_path, "app")
     given = comet.Bootstrap("a:1", access_key=str(key))
-    assert (given.tls, given.bearer) == (TlsFiles(), key), "the authorities of the system"
+    assert (given.tls, given.bearer) == (TlsFiles(), FileBearer(key)), "the authorities of the system"
     monkeypatch.setenv("COMET_CLIENT_ACCESS_KEY", str(key))
     monkeypatch.setenv("COMET_CLIENT_CA", str(authority.ca))
     assert comet.Bootstrap.of("a:1") == comet.Bootstrap("a:1", ca=authority.ca, access_key=key)

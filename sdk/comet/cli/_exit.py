@@ -54,7 +54,8 @@ _HINT: Final[dict[str, str]] = {
     "LOG_FAILED": "the broker's disk failed: check it, then restart the broker",
     "FORBIDDEN": "use the certificate of a client, or of that broker",
     "CREDENTIALS_REFUSED": "export COMET_CLIENT_ACCESS_KEY=FILE, with a key as an administrator makes it (comet key "
-    "create client:NAME), or COMET_CLIENT_TOKEN=FILE, with a token of the issuer that the brokers trust",
+    "create client:NAME), COMET_CLIENT_TOKEN=FILE, with a token of the issuer that the brokers trust, or "
+    "COMET_CLIENT_OAUTH_URL and its like, to fetch one: comet doctor checks them",
     "DATA_FOLDER_TAKEN": "stop the broker that uses it, or give another folder: comet up --data DIR",
     "INTERNAL": "this is a bug in Comet: please report it, with the output of comet --debug ...",
 }

@@ -3,8 +3,10 @@ fit the brokers that run. Each problem comes with the line that cures it."""
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +18,13 @@ from comet.client.bootstrap import (
     CA_VARIABLE,
     CERT_VARIABLE,
     KEY_VARIABLE,
+    OAUTH_VARIABLES,
     TOKEN_VARIABLE,
+    environment_credentials,
     environment_files,
 )
-from comet.errors import InvalidArgument
+from comet.errors import CometError, InvalidArgument
+from comet.security.token_source import expiry_of
 from comet.wire.bearer import id_of, read_access_key, read_token
 from comet.wire.expiry import DAY_US, EXPIRES_SOON_DAYS, expiry_text
 from comet.wire.tls import Pem, TlsFiles, expiry
@@ -42,7 +47,7 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0,
 def client_files() -> TlsFiles | None:
     """The files that the environment names; None: connections are plain."""
     paths = _client_paths()
-    if not any(paths.values()):
+    if not any(paths.values()) and not os.environ.get(OAUTH_VARIABLES["token_url"]):
         return None
     return TlsFiles(paths["ca"], paths["cert"], paths["key"])
 
@@ -55,7 +60,23 @@ def check_client_files() -> list[Finding]:
     tls = client_files()
     if tls is None:
         return [Finding("client TLS", "ok", "none: connections are not encrypted")]
-    return [*check_files("client TLS", tls, f"correct {VARIABLES}", _NEW_CLIENT), *_check_bearer()]
+    return [*check_files("client TLS", tls, f"correct {VARIABLES}", _NEW_CLIENT), *_check_bearer(), *_check_issuer()]
+
+
+def _check_issuer() -> Iterator[Finding]:
+    """Whether the issuer that the environment names gives this client a token."""
+    try:
+        issuer = environment_credentials()
+        if issuer is None:
+            return
+        expires_s = expiry_of(issuer())
+    except CometError as error:
+        yield Finding("token", "fail", error.message, f"correct {OAUTH_VARIABLES['token_url']} and its like")
+        return
+    if expires_s is None:
+        yield Finding("token", "fail", f"{issuer.token_url} gave no JWT that has `exp`", "ask the issuer for JWTs")
+    else:
+        yield Finding("token", "ok", f"a JWT for {expires_s - time.time():.0f} s, from {issuer.token_url}")
 
 
 def _check_bearer() -> Iterator[Finding]:

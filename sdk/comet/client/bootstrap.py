@@ -1,4 +1,4 @@
-"""How to reach a cluster: the addresses of some of its brokers, and the files of TLS, of an access key or token."""
+"""How to reach a cluster: the addresses of some of its brokers, the files of TLS, and an access key or tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from comet.errors import InvalidArgument
-from comet.wire.bearer import read_access_key, read_token
+from comet.security.client_credentials import ClientCredentials
+from comet.security.token_source import TokenProvider, TokenSource
+from comet.wire.bearer import Bearer, FileBearer, read_access_key, read_token
 from comet.wire.tls import TlsFiles
 
 CA_VARIABLE: Final = "COMET_CLIENT_CA"
@@ -17,6 +19,16 @@ CERT_VARIABLE: Final = "COMET_CLIENT_CERT"
 KEY_VARIABLE: Final = "COMET_CLIENT_KEY"
 ACCESS_KEY_VARIABLE: Final = "COMET_CLIENT_ACCESS_KEY"
 TOKEN_VARIABLE: Final = "COMET_CLIENT_TOKEN"  # noqa: S105 - of a path
+# Of client credentials, by the field of ClientCredentials.
+OAUTH_VARIABLES: Final = {
+    "token_url": "COMET_CLIENT_OAUTH_URL",
+    "client_id": "COMET_CLIENT_OAUTH_ID",
+    "client_secret_file": "COMET_CLIENT_OAUTH_SECRET",
+    "scope": "COMET_CLIENT_OAUTH_SCOPE",
+    "audience": "COMET_CLIENT_OAUTH_AUDIENCE",
+    "auth": "COMET_CLIENT_OAUTH_AUTH",
+    "ca": "COMET_CLIENT_OAUTH_CA",
+}
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -27,11 +39,15 @@ class Bootstrap:
     ca           the authorities that sign the brokers' certificates
     cert         this client's certificate, with its `key`, for brokers that demand one
     access_key   this client's access key, for brokers that demand one; without `ca`, the system's authorities count
-    token        a JWT of this client, in place of an access key; its issuer or an agent renews the file
+    token        a JWT of this client, in place of an access key: a file, which its issuer or an agent renews; or a
+                 ClientCredentials; or a function, async or not, that returns one
+
+    A token that is not in a file is fetched for the first connection, and again before it expires.
 
     Where only addresses are given, the files are those that COMET_CLIENT_CA, COMET_CLIENT_CERT, COMET_CLIENT_KEY,
-    COMET_CLIENT_ACCESS_KEY and COMET_CLIENT_TOKEN name; without any of them connections are not encrypted. Replaced
-    files count from the next connection on.
+    COMET_CLIENT_ACCESS_KEY and COMET_CLIENT_TOKEN name, and the fields of ClientCredentials those of
+    COMET_CLIENT_OAUTH_URL, _ID, _SECRET (a file), _SCOPE, _AUDIENCE, _AUTH and _CA; without any of them connections are
+    not encrypted. Replaced files count from the next connection on.
 
     >>> Bootstrap("a:9092, b").addresses
     ('a:9092', 'b:9092')
@@ -39,7 +55,7 @@ class Bootstrap:
 
     addresses: tuple[str, ...]
     tls: TlsFiles | None
-    bearer: Path | None  # the file of the access key or token
+    bearer: Bearer | None  # the access key or token
 
     def __init__(
         self,
@@ -49,20 +65,17 @@ class Bootstrap:
         cert: str | Path | None = None,
         key: str | Path | None = None,
         access_key: str | Path | None = None,
-        token: str | Path | None = None,
+        token: str | Path | TokenProvider | None = None,
     ) -> None:
         object.__setattr__(self, "addresses", parse_addresses(addresses))
-        *paths, access_key, token = [
-            Path(one).expanduser() if one else None for one in (ca, cert, key, access_key, token)
-        ]
         if access_key and token:
-            raise InvalidArgument(f"a client presents an access key or a token: give {access_key} or {token}, not both")
-        bearer = access_key or token
-        tls = TlsFiles(*paths) if any(paths) or bearer else None
+            shown = token if isinstance(token, str | Path) else "the token provider"
+            raise InvalidArgument(f"a client presents an access key or a token: give {access_key} or {shown}, not both")
+        paths = [Path(one).expanduser() if one else None for one in (ca, cert, key)]
+        tls = TlsFiles(*paths) if any(paths) or access_key or token else None
         if tls is not None:
             tls.read()
-        if bearer is not None:
-            read_access_key(bearer) if access_key else read_token(bearer)
+        bearer = _bearer(access_key, token)
         object.__setattr__(self, "tls", tls)
         object.__setattr__(self, "bearer", bearer)
 
@@ -71,7 +84,13 @@ class Bootstrap:
         """The same, or that of plain addresses, with the files that the environment names."""
         if isinstance(addresses, Bootstrap):
             return addresses
-        return cls(addresses, **environment_files())
+        found, issuer = environment_files(), environment_credentials()
+        if issuer is not None:
+            if found["token"] is not None:
+                both = f"{TOKEN_VARIABLE} and {OAUTH_VARIABLES['token_url']}"
+                raise InvalidArgument(f"{both} name two tokens: unset one of them")
+            found["token"] = issuer
+        return cls(addresses, **found)
 
     def __str__(self) -> str:
         return ",".join(self.addresses)
@@ -80,7 +99,33 @@ class Bootstrap:
 Addresses = str | Sequence[str] | Bootstrap
 
 
-def environment_files() -> dict[str, str | None]:
+def _bearer(access_key: str | Path | None, token: str | Path | TokenProvider | None) -> Bearer | None:
+    """The credential of a client. Raises InvalidArgument for a file that does not hold one."""
+    if not access_key and not token:
+        return None
+    if token and not isinstance(token, str | Path):
+        if not callable(token):
+            raise InvalidArgument(
+                f"token must be a file, or a function that returns a token, not {type(token).__name__}"
+            )
+        return TokenSource.of(token)
+    path = Path(access_key or str(token)).expanduser()
+    read_access_key(path) if access_key else read_token(path)
+    return FileBearer(path)
+
+
+def environment_credentials() -> ClientCredentials | None:
+    """The client credentials that the environment names; None without a URL. Raises InvalidArgument."""
+    given: dict[str, Any] = {field: os.environ[name] for field, name in OAUTH_VARIABLES.items() if os.environ.get(name)}
+    if "token_url" not in given:
+        return None
+    missing = [OAUTH_VARIABLES[field] for field in ("client_id", "client_secret_file") if field not in given]
+    if missing:
+        raise InvalidArgument(f"{OAUTH_VARIABLES['token_url']} needs {' and '.join(missing)} as well")
+    return ClientCredentials(**given)
+
+
+def environment_files() -> dict[str, Any]:
     """The files that the environment names: ca, cert, key, access_key and token."""
     names = {
         "ca": CA_VARIABLE,

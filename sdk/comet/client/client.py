@@ -23,9 +23,10 @@ from comet.client.connection import Attachment, Connection
 from comet.client.metadata import Directory, mark_retrieved, share
 from comet.client.retry import Backoff, repeat
 from comet.entities import BrokerInfo, TopicInfo
-from comet.errors import Closed, CometError, PartitionNotFound, TopicNotFound, Unavailable
+from comet.errors import Closed, CometError, CredentialsRefused, PartitionNotFound, TopicNotFound, Unavailable
 from comet.v1 import records_pb2 as pb
 from comet.wire.acting import ActingFor
+from comet.wire.bearer import Bearer
 from comet.wire.transport import Channel, Connect
 from comet.wire.tuning import tune_process
 from comet.wire.version import VERSION
@@ -71,10 +72,7 @@ class Peer:
         loop = asyncio.get_running_loop()
         try:
             await asyncio.sleep(max(self._not_before - loop.time(), 0))
-            connection = Connection(
-                self.channel(), self.address, client_name=self._client.name, software=self._client.software
-            )
-            await connection.open()
+            connection = await self._opened()
         except CometError as error:
             self._failed(error)
             raise
@@ -85,6 +83,25 @@ class Peer:
         connection.on_silent = self._client.silent
         connection.on_lost(self._lost)
         return connection
+
+    async def _opened(self) -> Connection:
+        """A new connection. A refused token is renewed, once."""
+        bearer = await self._client.ready()
+        presented = "" if bearer is None else bearer.text()
+        connection = self._new()
+        try:
+            await connection.open()
+        except CometError:
+            refused = isinstance(connection.lost, CredentialsRefused)
+            if bearer is None or not refused or not await bearer.renewed(presented):
+                raise
+            connection = self._new()
+            await connection.open()
+        return connection
+
+    def _new(self) -> Connection:
+        client = self._client
+        return Connection(self.channel(), self.address, client_name=client.name, software=client.software)
 
     @property
     def failing(self) -> bool:
@@ -152,7 +169,8 @@ class Client:
         self.salt = self.random.getrandbits(16)  # so that clients do not all begin with the same broker
         self.closed = False
         self._connect = connect
-        self._tls, self._bearer = found.tls, found.bearer
+        self._security = found
+        self._keeper: asyncio.Task[None] | None = None  # renews the token
         self._peers: dict[str, Peer] = {}
         self._directory = Directory(self._fetch_metadata, self.random)
         self._background: set[asyncio.Task[Any]] = set()
@@ -167,8 +185,18 @@ class Client:
             tune_process()  # before grpc is imported
             from comet.wire.grpc_channel import connect
 
-            self._connect = partial(connect, tls=self._tls, bearer=self._bearer)
+            self._connect = partial(connect, tls=self._security.tls, bearer=self._security.bearer)
         return self._connect(address)
+
+    async def ready(self) -> Bearer | None:
+        """The credential that connections present, once there is one; from then on it is renewed in the background.
+        Raises Unavailable or CredentialsRefused."""
+        bearer = self._security.bearer
+        if bearer is not None:
+            if self._keeper is None:
+                self._keeper = self.spawn(bearer.keep())
+            await bearer.ready()
+        return bearer
 
     def _peer(self, address: str) -> Peer:
         self.check_open()
@@ -277,6 +305,7 @@ class Client:
     ) -> M:
         """Calls the broker at an address. Tries once."""
         peer = self._peer(address)
+        await self.ready()
         try:
             answer = await peer.channel().unary(method, request, response, timeout_ms / 1000, acting)
         except Unavailable:

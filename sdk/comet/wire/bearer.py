@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from comet.errors import InvalidArgument
+from comet.errors import InvalidArgument, Unavailable
 
 HEADER: Final = "authorization"
 SCHEME: Final = "Bearer "
@@ -23,6 +24,44 @@ DIGEST_BYTES: Final = 32  # of SHA-256
 _TEXT: Final = re.compile(rf"comet_({ID.pattern})_[A-Za-z0-9_-]{{43}}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 TOKEN_BYTES_MAX: Final = 8192  # gRPC takes no more of all metadata of a call
+
+
+class Bearer(Protocol):
+    """The credential of a client. Safe in any thread."""
+
+    def text(self) -> str:
+        """The text to present now. Raises Unavailable if it cannot be read, or is not fetched yet."""
+
+    async def ready(self) -> None:
+        """Waits until there is a text to present. Raises Unavailable or CredentialsRefused if there will be none."""
+
+    async def renewed(self, refused: str) -> bool:
+        """Whether there is another text than one that a broker refused, fetched now if need be."""
+
+    async def keep(self) -> None:
+        """Renews the text before it expires. Runs until it is cancelled, or returns if there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileBearer:
+    """A file of an access key or token, which its owner or an agent may replace."""
+
+    path: Path
+
+    def text(self) -> str:
+        try:
+            return read_bearer(self.path)
+        except InvalidArgument as error:  # it may be about to be replaced
+            raise Unavailable(error.message) from None
+
+    async def ready(self) -> None:
+        """A file is read when it is presented."""
+
+    async def renewed(self, refused: str) -> bool:
+        return self.text() != refused
+
+    async def keep(self) -> None:
+        """An agent renews the file."""
 
 
 def make_access_key() -> str:

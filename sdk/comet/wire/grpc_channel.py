@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -23,7 +22,7 @@ from google.rpc.status_pb2 import Status
 from comet import limits
 from comet.errors import BY_CODE, CometError, Internal, InvalidArgument, Timeout, Unavailable, from_code
 from comet.wire.acting import ActingFor
-from comet.wire.bearer import HEADER, SCHEME, read_bearer
+from comet.wire.bearer import HEADER, SCHEME, Bearer
 from comet.wire.tls import TlsFiles
 from comet.wire.transport import Channel, Stream
 
@@ -66,7 +65,7 @@ class GrpcChannel:
         address: str,
         options: Sequence[tuple[str, int]] = OPTIONS,
         tls: TlsFiles | None = None,
-        bearer: Path | None = None,
+        bearer: Bearer | None = None,
     ) -> None:
         assert bearer is None or tls is not None, "keys and tokens cross the network over TLS only"
         self.address = address
@@ -87,13 +86,14 @@ class GrpcChannel:
         call = self._channel.unary_unary(
             f"/{method}", request_serializer=type(request).SerializeToString, response_deserializer=response.FromString
         )
-        metadata: list[tuple[str, str | bytes]] = [*self._metadata]
+        presented = self._metadata
+        metadata: list[tuple[str, str | bytes]] = [*presented]
         if acting is not None:
             metadata.append(acting.metadata())
         try:
             answer: M = await call(request, timeout=timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNAUTHENTICATED and self._has_new_credential():
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED and await self._has_other_than(presented):
                 return await self.unary(method, request, response, timeout_s, acting)
             raise from_status(error, self.address) from None
         except asyncio.CancelledError:
@@ -107,19 +107,15 @@ class GrpcChannel:
         await self._channel.close()
 
     def _credential(self) -> tuple[tuple[str, str], ...]:
-        """The metadata with what the file of the access key or token holds now. Raises Unavailable: it may be about to
-        be replaced."""
-        if self._bearer is None:
-            return ()
-        try:
-            return ((HEADER, SCHEME + read_bearer(self._bearer)),)
-        except InvalidArgument as error:
-            raise Unavailable(error.message) from None
+        """The metadata with the access key or token as it is now. Raises Unavailable."""
+        return () if self._bearer is None else ((HEADER, SCHEME + self._bearer.text()),)
 
-    def _has_new_credential(self) -> bool:
-        """Whether the file holds another one than that which was refused. It then stands in for it."""
-        before, self._metadata = self._metadata, self._credential()
-        return self._metadata != before
+    async def _has_other_than(self, refused: tuple[tuple[str, str], ...]) -> bool:
+        """Whether there is another credential than a refused one. It then stands in for it."""
+        if self._bearer is None or not await self._bearer.renewed(refused[0][1].removeprefix(SCHEME)):
+            return False
+        self._metadata = self._credential()
+        return self._metadata != refused
 
 
 class GrpcStream:
@@ -226,7 +222,7 @@ def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(pem.ca, pem.key, pem.cert)
 
 
-def connect(address: str, *, tls: TlsFiles | None = None, bearer: Path | None = None) -> Channel:
+def connect(address: str, *, tls: TlsFiles | None = None, bearer: Bearer | None = None) -> Channel:
     """A channel to "host:port"; nothing happens on the network until it is used. Raises Unavailable if the files of TLS
-    or the one of the access key or token cannot be read now."""
+    cannot be read now, or there is no access key or token to present."""
     return GrpcChannel(address, tls=tls, bearer=bearer)
