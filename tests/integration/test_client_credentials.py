@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 import subprocess
 import sys
 import threading
@@ -201,6 +202,19 @@ async def test_an_issuer_that_is_away_or_a_secret_that_others_read_is_named(loca
     )
     async with comet.Admin(comet.Bootstrap(local.issuing.address, ca=local.ca, token=away), timeout_ms=500) as admin:
         with pytest.raises(comet.Unavailable, match=r"no token from http://127.0.0.1:1/: Connection refused"):
+            await admin.list_topics()
+
+
+async def test_the_issuers_certificate_is_checked(local: LocalIssuer) -> None:
+    security = local.issuing.folder / "security"
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(security / "broker-1.pem", security / "broker-1.key")
+    local.socket = context.wrap_socket(local.socket, server_side=True)
+    local.url = local.url.replace("http://", "https://")
+    async with comet.Admin(local.bootstrap(ca=local.ca)) as admin:
+        assert [topic.name for topic in await admin.list_topics()] == [TOPIC]
+    async with comet.Admin(local.bootstrap(), timeout_ms=500) as admin:
+        with pytest.raises(comet.Unavailable, match="its certificate: unable to get local issuer certificate"):
             await admin.list_topics()
 
 
