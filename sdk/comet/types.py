@@ -392,6 +392,9 @@ def check_topic_name(name: str) -> str:
     return name
 
 
+AUDIT_TOPIC: Final = "__audit"  # the audit log of the brokers, which they alone write
+
+
 def is_internal_topic(name: str) -> bool:
     """Whether Comet itself writes the topic: its name begins with two underscores."""
     return name.startswith("__")

@@ -15,12 +15,12 @@ import pytest
 import comet
 from comet.security.access_keys import add_access_key, brokers_file
 from comet.security.certificates import Authority
+from comet.types import AUDIT_TOPIC
 from comet.v1 import groups_pb2, records_pb2
 from comet.v1.types_pb2 import ACKS_ALL
 from comet.wire.bearer import FileBearer, read_access_key
 from comet.wire.grpc_channel import GrpcChannel
 from comet.wire.tls import TlsFiles
-from comet_broker.access.client_access import AUDIT_TOPIC
 from comet_broker.audit.log import LOGGER
 from comet_broker.config import BrokerConfig
 from comet_broker.server import Server

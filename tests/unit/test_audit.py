@@ -15,10 +15,11 @@ from google.protobuf.message import Message
 
 from comet.admin.acts import ACTS
 from comet.errors import CometError, CredentialsRefused, Forbidden, InvalidArgument, TopicExists, TopicNotFound
+from comet.types import AUDIT_TOPIC
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as pb
 from comet_broker import limits
-from comet_broker.access.client_access import AUDIT_TOPIC, ClientAccess, Need, set_caller
+from comet_broker.access.client_access import ClientAccess, Need, set_caller
 from comet_broker.access.control import AccessControl
 from comet_broker.access.holder import CredentialHolder
 from comet_broker.audit.acts import shown

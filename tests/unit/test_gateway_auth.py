@@ -250,3 +250,10 @@ async def test_a_change_is_written_down_with_who_and_what(
         "request_id": "the-one",
     }
     assert token_of["admin"] not in caplog.text
+
+
+def test_each_topic_in_a_path_has_the_name_that_the_guard_looks_at() -> None:
+    for _, path in ROLES:
+        before, _, rest = path.partition("{")
+        if before.endswith(("/topics/", "/dead-letters/")):
+            assert rest.startswith("topic}"), path

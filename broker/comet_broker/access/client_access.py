@@ -12,13 +12,13 @@ from contextvars import ContextVar
 from typing import Final, Protocol, TypeAlias
 
 from comet.errors import CometError, Forbidden, GroupNotFound, TopicNotFound
+from comet.types import AUDIT_TOPIC
 from comet_broker.core.rules import Kind, Operation
 
 Need: TypeAlias = "tuple[Operation, Kind, str]"
 Allows: TypeAlias = "Callable[[ClientAccess, Operation, Kind, str], bool]"
 
 ANONYMOUS: Final = "anonymous"  # a caller without a certificate
-AUDIT_TOPIC: Final = "__audit"
 _BY_BROKERS_ALONE: Final = frozenset({"write", "create", "delete"})  # in that topic
 
 

@@ -16,11 +16,10 @@ from typing import Final, TypeAlias
 import msgspec
 
 from comet.errors import CometError, Forbidden, InvalidArgument
-from comet.types import is_internal_topic
+from comet.types import AUDIT_TOPIC, is_internal_topic
 from comet.wire.acting import TOKEN, USER, ActingFor
 from comet_broker.access.client_access import (
     ANONYMOUS,
-    AUDIT_TOPIC,
     EVERYTHING,
     AccessWatch,
     ClientAccess,

@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import Final, TypeAlias
 
 from comet.errors import CometError, TopicExists, Unavailable
+from comet.types import AUDIT_TOPIC
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import settings_to_pb
 from comet_broker import limits
-from comet_broker.access.client_access import AUDIT_TOPIC
 from comet_broker.audit.event_queue import QueuedEvent
 from comet_broker.audit.log import AuditLog
 from comet_broker.cluster.view import ClusterView

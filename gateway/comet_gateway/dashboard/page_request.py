@@ -20,6 +20,7 @@ from comet import patterns
 from comet.errors import InvalidArgument
 from comet_gateway.http.auth import Principal
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.topic_roles import require_topic
 from comet_web.page_request import PageRequest
 from comet_web.pages import PAGES, Page
 
@@ -69,8 +70,11 @@ def page_request_of(
     is_open: bool,
     whole: bool = False,
 ) -> PageRequest:
-    """The request for a page. Raises Problem for an invalid query; an invalid filter is shown on the page instead."""
+    """The request for a page. Raises Problem for an invalid query, or a topic that needs a higher role; an invalid
+    filter is shown on the page instead."""
     query = _query(query_string)
+    for topic in (params.get("topic"), query.get("topic")):
+        require_topic(principal, topic)
     matches, problem = filter_of(query.get("filter", ""), FilterTime()) if page.main else (None, "")
     return PageRequest(
         path=address(page.path, params),

@@ -22,6 +22,7 @@ from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.needs import ALL, needs_of_page
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.topic_roles import require_topic
 from comet_gateway.http.wire import Frame
 from comet_gateway.push import frames
 from comet_gateway.push.dashboard_port import DashboardRequest
@@ -80,6 +81,7 @@ class SubscribableDashboard:
         if channel is None:
             raise Problem("NOT_FOUND", f"channel {name!r} does not exist")
         principal.require(channel.role)
+        require_topic(principal, params.get("topic"))
         sources = self._sources
         return DashboardRequest(
             "channel",

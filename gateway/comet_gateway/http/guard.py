@@ -42,6 +42,7 @@ from comet_gateway.http.origins import PAGE_HEADERS, SAFE_METHODS, HeaderPairs, 
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.quotas import client_address, holder_of
 from comet_gateway.http.sessions import CSRF_HEADER, Visit
+from comet_gateway.http.topic_roles import require_topic
 from comet_gateway.http.traffic import Traffic
 
 audit = logging.getLogger("comet_gateway.audit")
@@ -190,6 +191,7 @@ class Admission:
             raise Problem("UNAUTHENTICATED", "a token is required")
         scope["comet.principal"] = principal  # before the role check: the page for 403 shows the name
         principal.require(role)
+        require_topic(principal, scope.get("path_params", {}).get("topic"))
 
     def _visitor(self, scope: Scope, cookie: str, method: str) -> Principal:
         """The owner of the session."""

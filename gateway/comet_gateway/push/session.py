@@ -19,6 +19,7 @@ from typing import Final
 from comet_gateway.config import KIB, Limits
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.topic_roles import require_pattern, require_topic
 from comet_gateway.push import frames
 from comet_gateway.push.close_codes import Close
 from comet_gateway.push.dashboard_port import Dashboard, DashboardRequest
@@ -216,6 +217,9 @@ class PushSession:
         request = of_frame(frame, now_us=now_us, span_ms_max=self._limits.replay_ms_max)
         if isinstance(request, Joined):
             self._may("be a member of a group")
+        for topic in (request.topic,) if isinstance(request, Played) else request.topics:
+            require_topic(self._principal, topic)
+        require_pattern(self._principal, frame.pattern or "")
         return request
 
     def _of_dashboard(self, frame: frames.Subscribe) -> DashboardRequest:

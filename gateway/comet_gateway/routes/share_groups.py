@@ -18,6 +18,7 @@ from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import while_there
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.http.quotas import holder_of
+from comet_gateway.http.topic_roles import require_topic
 from comet_gateway.records.record_json import Values, each
 from comet_gateway.routes.admin import Users
 from comet_gateway.schemas.common import ProblemDocument
@@ -100,6 +101,7 @@ async def acquire(
 
     If the client disconnects before the answer, and the gateway notices, the records are released.
     """
+    require_topic(request.scope["comet.principal"], body.topic)
     state = request.app.state
     limits: Limits = state.config.limits
     _within("limit", body.limit, limits.records_max)
