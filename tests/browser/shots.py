@@ -35,6 +35,8 @@ PAGES: Final = {
     "broker": "/brokers/1",
     "quotes": "/quotes",
     "quotes-analytics": "/quotes#analytics",
+    "access": "/access",
+    "audit": "/audit",
     "about": "/about",
 }
 IN_DOCS: Final = ("overview", "topic", "records", "groups", "dead-letters", "quotes", "quotes-analytics")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -12,11 +10,9 @@ import pytest
 import pytest_asyncio
 
 from comet.types import AUDIT_TOPIC
-from comet_gateway.config import GatewayConfig
-from comet_gateway.http.auth import new_token
-from tests.integration.live_gateway import PATIENCE_S, Gateway, Socket, serving
-from tests.integration.test_access_keys import TOPIC, Keyed, keyed
-from tests.waiting import until_answered
+from tests.integration.live_gateway import Socket
+from tests.integration.secured_gateway import Secured, secured
+from tests.integration.test_access_keys import TOPIC
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 
@@ -58,50 +54,14 @@ FRAMES: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
-@dataclass
-class Stage:
-    """A secured broker, a gateway that is a superuser of it, and the tokens of its users."""
-
-    broker: Keyed
-    gateway: Gateway
-    tokens: dict[str, str]
-
-    def headers(self, role: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {self.tokens[role]}"}
-
-    def client(self, role: str) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.gateway.url, headers=self.headers(role), timeout=PATIENCE_S)
-
-
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    folder: Path = tmp_path_factory.mktemp("audit")
-    made = {role: new_token(role, role) for role in ("viewer", "operator", "admin")}
-    tokens = folder / "tokens.toml"
-    tokens.write_text("".join(row for _, row in made.values()))
-    async with keyed(folder) as broker:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("COMET_CLIENT_CA", str(broker.ca))
-            patch.setenv("COMET_CLIENT_ACCESS_KEY", str(broker.admin_key))
-            config = GatewayConfig(bootstrap=broker.server.address, port=0, tokens_file=str(tokens), drain_s=5)
-            async with serving(config) as server:
-                found = Stage(
-                    broker,
-                    Gateway(broker.server.address, server.url, server),
-                    {role: token for role, (token, _) in made.items()},
-                )
-                async with found.client("admin") as http:
-
-                    async def written() -> bool:
-                        answer = await http.get(f"/v1/topics/{AUDIT_TOPIC}/records?start=earliest")
-                        return "CreateTopic" in answer.text
-
-                    assert await until_answered(written, within_s=PATIENCE_S)
-                yield found
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Secured]:
+    async with secured(tmp_path_factory.mktemp("audit")) as found:
+        yield found
 
 
 @pytest.mark.parametrize("path", REQUESTS)
-async def test_a_viewer_is_refused_by_every_request_and_an_admin_is_not(stage: Stage, path: str) -> None:
+async def test_a_viewer_is_refused_by_every_request_and_an_admin_is_not(stage: Secured, path: str) -> None:
     for role in ("viewer", "operator"):
         async with stage.client(role) as http:
             answer = await http.get(path)
@@ -112,7 +72,7 @@ async def test_a_viewer_is_refused_by_every_request_and_an_admin_is_not(stage: S
         assert answer.status_code == 200, answer.text
 
 
-async def test_server_sent_events_are_refused(stage: Stage) -> None:
+async def test_server_sent_events_are_refused(stage: Secured) -> None:
     async with stage.gateway.stream(f"{AUDIT_TOPIC}/stream?start=earliest", **stage.headers("viewer")) as stream:
         assert stream.status == httpx.codes.FORBIDDEN
     async with stage.gateway.stream(f"{AUDIT_TOPIC}/stream?start=earliest", **stage.headers("admin")) as stream:
@@ -120,7 +80,7 @@ async def test_server_sent_events_are_refused(stage: Stage) -> None:
         assert (await stream.next())[1]["value"]["event"] in ("admin", "first_use")
 
 
-async def test_records_of_a_share_group_are_refused(stage: Stage) -> None:
+async def test_records_of_a_share_group_are_refused(stage: Secured) -> None:
     async with stage.client("operator") as http:
         answer = await http.post("/v1/groups/g/acquire", json={"topic": AUDIT_TOPIC, "start": "earliest"})
         assert (answer.status_code, answer.json()["code"]) == (403, "FORBIDDEN")
@@ -136,7 +96,7 @@ async def _told(socket: Socket, frame: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=str)
-async def test_a_websocket_refuses_every_kind_of_subscription(stage: Stage, frame: dict[str, Any]) -> None:
+async def test_a_websocket_refuses_every_kind_of_subscription(stage: Secured, frame: dict[str, Any]) -> None:
     async with stage.gateway.socket(additional_headers=stage.headers("operator")) as socket:
         told = await _told(socket, frame)
         assert told["type"] == "error", told
@@ -147,7 +107,7 @@ async def test_a_websocket_refuses_every_kind_of_subscription(stage: Stage, fram
         assert told["type"] != "error", told
 
 
-async def test_a_pattern_of_other_topics_is_not_refused(stage: Stage) -> None:
+async def test_a_pattern_of_other_topics_is_not_refused(stage: Secured) -> None:
     async with stage.gateway.socket(additional_headers=stage.headers("viewer")) as socket:
         told = await socket.ask(type="subscribe", id="x", pattern=".*")
         assert (told["type"], told["topic"]) == ("subscribed", TOPIC)

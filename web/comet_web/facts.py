@@ -123,6 +123,7 @@ class Cluster:
     topics: Mapping[str, Topic] = field(default_factory=dict)  # by name
     groups: Mapping[str, Group] = field(default_factory=dict)
     events: tuple[Event, ...] = ()  # newest first
+    keys: tuple[IssuedKey, ...] = ()  # access keys, for admins
     # Sums of all brokers over the requested range, by the figure names of `comet.HistoryTrack`.
     tracks: Mapping[str, Track] = field(default_factory=dict)
 
@@ -418,3 +419,106 @@ class TopicRecords:
     cursor: str = ""
     problem: str = ""
     faulty: str = ""
+
+
+# ---- access and the audit log: no secret is here
+
+RULE_OPERATIONS: Final = ("read", "write", "create", "delete", "alter", "describe")  # of rules
+RULE_KINDS: Final = ("topic", "group", "transaction", "cluster")  # of what they are done with
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    principal: str
+    operations: tuple[str, ...]
+    kind: str
+    name: str
+    deny: bool = False
+    author: str = ""
+    added_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedKey:
+    """An access key, as brokers know it."""
+
+    id: str
+    principal: str
+    author: str = ""
+    created_us: int | None = None  # None: it stands in a file of the brokers
+    expires_us: int | None = None  # None: never
+    in_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalQuota:
+    """Limits of a principal at each broker; 0: none."""
+
+    principal: str
+    bytes_in: int = 0
+    bytes_out: int = 0
+    requests: int = 0
+    streams: int = 0
+    author: str = ""
+    set_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """May `principal` do that? With the decision, or why there is none."""
+
+    principal: str
+    operation: str
+    kind: str
+    name: str
+    allowed: bool = False
+    why: str = ""
+    rule: AccessRule | None = None  # that decides
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    time_us: int
+    enforced: bool
+    superusers: tuple[str, ...]
+    rules: tuple[AccessRule, ...]
+    keys_taken: bool  # brokers have the setting `access_keys`
+    keys: tuple[IssuedKey, ...]
+    quotas: tuple[PrincipalQuota, ...]
+    question: Question | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One event of the audit log, with its place in the topic. Texts are cut."""
+
+    partition: int
+    offset: int
+    time_us: int
+    event: str  # refused, denied, admin, first_use, dropped; empty: the record cannot be read
+    broker: int = 0
+    principal: str = ""
+    credential: str = ""
+    address: str = ""
+    operation: str = ""
+    kind: str = ""
+    name: str = ""
+    code: str = ""  # empty: it was done
+    message: str = ""
+    count: int = 0  # of repetitions
+    dry_run: bool = False
+    request: str = ""  # of an admin act, as JSON
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTrail:
+    """The newest events of the audit log, and why there are none."""
+
+    time_us: int
+    topic: str
+    state: str  # filling, live, off (brokers keep no log), hidden (the gateway sees none), denied, failed
+    reason: str = ""
+    events: tuple[AuditRecord, ...] = ()
+    events_max: int = 0
+    older: int = 0  # events of the topic before these

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from comet.wire.expiry import DAY_US, EXPIRES_NOW_DAYS, EXPIRES_SOON_DAYS, expiry_text
+from comet.wire.expiry import DAY_US, EXPIRES_NOW_DAYS, EXPIRES_SOON_DAYS, KEY_EXPIRES_SOON_DAYS, expiry_text
 from comet_web.components import numbers
-from comet_web.facts import Cluster, Group
+from comet_web.facts import Cluster, Group, IssuedKey
 from comet_web.page_request import path
 
 FALLING_BEHIND_MAX: Final = 3  # groups that are named; more are counted
@@ -56,7 +56,7 @@ def _reasons(cluster: Cluster) -> Iterator[Reason]:
 
 
 def security(cluster: Cluster) -> Iterator[Reason]:
-    """Brokers that strangers may use, and certificates that expire soon; with the cure."""
+    """Brokers that strangers may use, and certificates and access keys that expire soon; with the cure."""
     for broker in cluster.brokers:
         href = path("brokers", broker.id)
         if broker.insecure:
@@ -76,6 +76,32 @@ def security(cluster: Cluster) -> Iterator[Reason]:
             tone = "bad" if left_us <= EXPIRES_NOW_DAYS * DAY_US else "warn"
             word = "At risk" if left_us > 0 else "Broken"
             yield Reason(f"broker {broker.id} certificate {listener}", tone, text, href, word)
+    for key in ending(cluster.keys, cluster.time_us):
+        assert key.expires_us is not None, "it ends"
+        text = (
+            f"Access key {key.id} of {key.principal} {expiry_text(key.expires_us, cluster.time_us)}, and no other "
+            f"replaces it. Create one: comet key create {key.principal}; or revoke it"
+        )
+        yield Reason(f"access key {key.id}", "warn", text, "/access")
+
+
+def expires_soon(key: IssuedKey, now_us: int) -> bool:
+    """Whether a key expires soon, or has expired."""
+    return key.expires_us is not None and key.expires_us - now_us <= KEY_EXPIRES_SOON_DAYS * DAY_US
+
+
+def ending(keys: Iterable[IssuedKey], now_us: int) -> list[IssuedKey]:
+    """Keys that expire soon or have expired, and that no later key of the same principal replaces."""
+    last: dict[str, IssuedKey] = {}
+    for key in keys:
+        known = last.get(key.principal)
+        if known is None or _end(key) > _end(known):
+            last[key.principal] = key
+    return [key for key in last.values() if expires_soon(key, now_us)]
+
+
+def _end(key: IssuedKey) -> float:
+    return float("inf") if key.expires_us is None else key.expires_us
 
 
 def _brokers(cluster: Cluster) -> Iterator[Reason]:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from comet_web.document import Document
-from comet_web.page_request import VIEWER, PageRequest
+from comet_web.page_request import ADMIN, VIEWER, PageRequest
 from comet_web.views import (
     about,
+    access,
+    audit,
     broker,
     brokers,
     dead_letter_topic,
@@ -57,7 +59,7 @@ class Page:
 
 
 PAGES: Final[tuple[Page, ...]] = (
-    Page("overview", "/", "overview.html", "cluster", overview.view, nav="overview"),
+    Page("overview", "/", "overview.html", "health", overview.view, nav="overview"),
     Page("topics", "/topics", "topics.html", "cluster", topics.view, nav="topics", main="topics"),
     Page("topic", "/topics/{topic}", "topic_partitions.html", "topic", topic.view, nav="topics", main="partitions"),
     Page(
@@ -88,7 +90,7 @@ PAGES: Final[tuple[Page, ...]] = (
         interval_s=2,
         main="consumers",
     ),
-    Page("brokers", "/brokers", "brokers.html", "cluster", brokers.view, nav="brokers", interval_s=2, main="brokers"),
+    Page("brokers", "/brokers", "brokers.html", "health", brokers.view, nav="brokers", interval_s=2, main="brokers"),
     Page("broker", "/brokers/{broker}", "broker.html", "broker", broker.view, nav="brokers", interval_s=2, main="logs"),
     Page("quotes", "/quotes", "quotes.html", "quotes", quotes.view, nav="quotes", interval_s=0.25, main="watchlist"),
     Page("groups", "/groups", "groups.html", "cluster", groups.view, nav="groups", interval_s=2, main="groups"),
@@ -113,6 +115,10 @@ PAGES: Final[tuple[Page, ...]] = (
         interval_s=2,
         main="dead_letters",
     ),
+    Page(
+        "access", "/access", "access.html", "access", access.view, nav="access", interval_s=2, main="rules", role=ADMIN
+    ),
+    Page("audit", "/audit", "audit.html", "audit", audit.view, nav="audit", main="events", role=ADMIN),
     Page(
         "about", "/about", "about.html", "about", about.view, nav="about", interval_s=0, main="settings", personal=True
     ),

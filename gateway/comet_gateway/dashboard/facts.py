@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import comet
 from comet.errors import BrokerNotFound, CometError
 from comet.settings.topic import TOPIC_SETTINGS
-from comet_gateway.dashboard import build_facts, dead_letters, diagnostics, quotes, topic_records
+from comet_gateway.dashboard import access, audit_trail, build_facts, dead_letters, diagnostics, quotes, topic_records
 from comet_gateway.dashboard.broker_pool import ANSWER_S
 from comet_gateway.dashboard.sources import Sources
 from comet_web import facts
-from comet_web.page_request import PageRequest
+from comet_web.page_request import ADMIN, PageRequest
 
 Loader = Callable[[Sources, PageRequest], Awaitable[Any]]
 
@@ -38,6 +38,12 @@ async def nothing(sources: Sources, request: PageRequest) -> None:
 
 async def cluster(sources: Sources, request: PageRequest) -> facts.Cluster:
     return await sources.sampler.cluster(range_of(request))
+
+
+async def health(sources: Sources, request: PageRequest) -> facts.Cluster:
+    """The cluster; for admins with its access keys, some of which may expire soon."""
+    known = await cluster(sources, request)
+    return replace(known, keys=await access.issued_keys(sources)) if request.may(ADMIN) else known
 
 
 # ---- a topic
@@ -213,6 +219,9 @@ LOADERS: Final[Mapping[str, Loader]] = {
     "nothing": nothing,
     "about": diagnostics.about,
     "cluster": cluster,
+    "health": health,
+    "access": access.access,
+    "audit": audit_trail.audit,
     "topic": topic,
     "topic_consumers": topic_consumers,
     "topic_records": records_of_topic,

@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"{(\w+)}")
 
 @dataclass(frozen=True, slots=True)
 class Dialog:
-    """The confirmation of an act. {topic}, {group} and {broker} stand for what it acts on."""
+    """The confirmation of an act. {topic}, {group}, {broker}, {principal} and {id} stand for what it acts on."""
 
     title: str  # without its question mark it begins the question of the command line, too
     action: str  # the button's label
@@ -352,13 +352,29 @@ _ROWS: Final = (
         "AddRule", "admin", "alter cluster", "Add a rule that allows or denies operations",
         "Open streams see it within a second. A rule that denies overrides all that allow.",
         method="access.add_rule", command="acl add", errors=("LIMIT_EXCEEDED",),
-        routes=(Operation("addRule", "POST", "/v1/rules"),),
+        routes=(
+            Operation(
+                "addRule", "POST", "/v1/rules",
+                dialog=Dialog(
+                    "Add a rule", "Add rule",
+                    "It holds within a second, for open streams too. A rule that denies overrides all that allow.",
+                ),
+            ),
+        ),
     ),
     Act(
         "RemoveRule", "admin", "alter cluster", "Remove a rule",
         "Open streams see it within a second.",
         method="access.remove_rule", command="acl remove",
-        routes=(Operation("removeRule", "POST", "/v1/rules/remove"),),
+        routes=(
+            Operation(
+                "removeRule", "POST", "/v1/rules/remove",
+                dialog=Dialog(
+                    "Remove a rule", "Remove rule",
+                    "It ends within a second. Streams that then may do less end, and their clients connect again.",
+                ),
+            ),
+        ),
     ),
     Act(
         "ListRules", "viewer", "describe cluster", "List rules",
@@ -398,7 +414,15 @@ _ROWS: Final = (
         "CreateAccessKey", "admin", "alter cluster", "Create an access key",
         "Shows it once, since brokers keep its digest alone. A principal has two at most: one replaces the other.",
         method="access.create_access_key", command="key create", errors=("LIMIT_EXCEEDED",),
-        routes=(Operation("createAccessKey", "POST", "/v1/access-keys"),),
+        routes=(
+            Operation(
+                "createAccessKey", "POST", "/v1/access-keys",
+                dialog=Dialog(
+                    "Create an access key", "Create key",
+                    "Its text is shown once: brokers keep its digest alone. A principal has two keys at most.",
+                ),
+            ),
+        ),
     ),
     Act(
         "ListAccessKeys", "viewer", "describe cluster", "List access keys",
@@ -410,14 +434,30 @@ _ROWS: Final = (
         "RevokeAccessKey", "admin", "alter cluster", "Revoke an access key",
         "Its open streams end within a second.",
         method="access.revoke_access_key", command="key revoke",
-        routes=(Operation("revokeAccessKey", "DELETE", "/v1/access-keys/{id}"),),
+        routes=(
+            Operation(
+                "revokeAccessKey", "DELETE", "/v1/access-keys/{id}",
+                dialog=Dialog(
+                    "Revoke access key {id}", "Revoke key",
+                    "This cannot be undone. Its open streams end within a second.", "{id}",
+                ),
+            ),
+        ),
     ),
     # ---- quotas
     Act(
         "SetQuota", "admin", "alter cluster", "Set the quota of a principal",
         "In place of its earlier one. Clients that send or read faster are slowed down, within a second.",
         method="access.set_quota", command="quota set", errors=("LIMIT_EXCEEDED",),
-        routes=(Operation("setQuota", "PUT", "/v1/quotas/{principal}"),),
+        routes=(
+            Operation(
+                "setQuota", "PUT", "/v1/quotas/{principal}",
+                dialog=Dialog(
+                    "Set a quota", "Set quota",
+                    "In place of the principal's earlier one, at each broker. Clients beyond it are slowed down.",
+                ),
+            ),
+        ),
     ),
     Act(
         "ListQuotas", "viewer", "describe cluster", "List quotas",
@@ -429,7 +469,15 @@ _ROWS: Final = (
         "RemoveQuota", "admin", "alter cluster", "Remove the quota of a principal",
         "Then the one of `*` holds for it, if there is one.",
         method="access.remove_quota", command="quota remove",
-        routes=(Operation("removeQuota", "DELETE", "/v1/quotas/{principal}"),),
+        routes=(
+            Operation(
+                "removeQuota", "DELETE", "/v1/quotas/{principal}",
+                dialog=Dialog(
+                    "Remove the quota of {principal}", "Remove quota",
+                    "Then the quota of * holds for it, if there is one.",
+                ),
+            ),
+        ),
     ),
 )  # fmt: skip
 

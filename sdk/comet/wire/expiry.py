@@ -1,4 +1,4 @@
-"""When the end of a certificate is worth a notice, and its words. Pure; read by `comet.wire.tls.expiry`."""
+"""When the end of a certificate or access key is worth a notice, and its words. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 
 EXPIRES_SOON_DAYS: Final = 30
 EXPIRES_NOW_DAYS: Final = 7  # so few days are shown as an error
+KEY_EXPIRES_SOON_DAYS: Final = 14  # of access keys, which live shorter than certificates
 DAY_US: Final = 86_400_000_000
 
 

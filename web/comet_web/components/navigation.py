@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from comet_web.page_request import ADMIN, VIEWER
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -15,6 +17,7 @@ class Entry:
     href: str
     key: str
     minor: bool = False  # at the foot
+    role: int = VIEWER  # required to see it
 
 
 NAV: Final[tuple[Entry, ...]] = (
@@ -24,6 +27,8 @@ NAV: Final[tuple[Entry, ...]] = (
     Entry("dead-letters", "Dead letters", "/dead-letters", "d"),
     Entry("brokers", "Brokers", "/brokers", "b"),
     Entry("quotes", "Quotes", "/quotes", "q"),
+    Entry("access", "Access", "/access", "r", role=ADMIN),
+    Entry("audit", "Audit log", "/audit", "l", role=ADMIN),
     Entry("api", "API", "/docs", "i", minor=True),
     Entry("about", "About", "/about", "a", minor=True),
 )

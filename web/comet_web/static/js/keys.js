@@ -16,6 +16,8 @@ const SHORTCUTS = [
   [["g", "d"], "Dead letters"],
   [["g", "b"], "Brokers"],
   [["g", "q"], "Quotes"],
+  [["g", "r"], "Access"],
+  [["g", "l"], "Audit log"],
   [["g", "i"], "API"],
   [["g", "a"], "About"],
   [["j"], "Next row"],
@@ -32,7 +34,8 @@ const SECOND_MS = 1_500; // for the letter after g
 let leading = 0; // until when a g counts
 
 export function showKeys() {
-  const shown = SHORTCUTS.flatMap(([keys, text]) => [
+  const there = ([first, then]) => first !== "g" || document.querySelector(`a[data-go="${then}"]`); // of the user's role
+  const shown = SHORTCUTS.filter(([keys]) => there(keys)).flatMap(([keys, text]) => [
     el("dt", {}, keys.map((key) => el("kbd", {}, key))),
     el("dd", {}, text),
   ]);
