@@ -84,7 +84,7 @@ async def test_a_rule_is_added_explained_and_removed(page: Page, guarded: Secure
     await dialog.get_by_role("button", name="Remove rule").click()
     await expect(page.locator("#toasts")).to_contain_text("Rule removed.")
     await expect(mine).to_have_count(0)
-    assert not (await guarded.broker.admin.list_rules(principal="client:ann")).rules
+    assert not (await guarded.broker.admin.access.list_rules(principal="client:ann")).rules
 
 
 async def test_a_refused_act_says_why_and_can_be_corrected(context: Watched, page: Page, guarded: Secured) -> None:
@@ -129,7 +129,7 @@ async def test_a_key_is_created_shown_once_and_revoked(page: Page, guarded: Secu
     await revoke.click()
     await expect(page.locator("#toasts")).to_contain_text(f"Key {key_id} revoked.")
     await expect(row).to_have_count(0)
-    assert not (await guarded.broker.admin.list_access_keys(principal=ME)).keys
+    assert not (await guarded.broker.admin.access.list_access_keys(principal=ME)).keys
 
 
 async def test_a_quota_is_set_changed_and_removed(page: Page, guarded: Secured) -> None:
@@ -148,7 +148,7 @@ async def test_a_quota_is_set_changed_and_removed(page: Page, guarded: Secured) 
     await dialog.get_by_label("Requests per second").fill("321")
     await dialog.get_by_role("button", name="Set quota").click()
     await expect(row).to_contain_text("321")
-    (quota,) = (await guarded.broker.admin.list_quotas()).quotas
+    (quota,) = (await guarded.broker.admin.access.list_quotas()).quotas
     assert (quota.bytes_in, quota.requests) == (5_000_000, 321)
     await page.locator("[data-chosen=quotas]").get_by_role("button", name="Remove").click()
     await dialog.get_by_role("button", name="Remove quota").click()
@@ -166,7 +166,7 @@ async def test_events_appear_on_an_open_page_newest_first(page: Page, guarded: S
     await expect(denied).to_have_count(1)
     await expect(denied).to_contain_text("delete")
     await expect(denied).to_contain_text(f"topic {TOPIC}")
-    await guarded.broker.admin.add_rule("client:audited", ["read"], comet.ResourceKind.TOPIC, TOPIC)
+    await guarded.broker.admin.access.add_rule("client:audited", ["read"], comet.ResourceKind.TOPIC, TOPIC)
     first = rows(page, "events").first
     await expect(first).to_contain_text("AddRule")
     await expect(page.get_by_role("button", name="List changed")).to_be_hidden()
@@ -178,7 +178,7 @@ async def test_rows_stand_still_under_the_pointer(page: Page, guarded: Secured) 
     first = rows(page, "events").first
     await first.hover()
     shown = await first.get_attribute("data-key")
-    await guarded.broker.admin.add_rule("client:still", ["read"], comet.ResourceKind.TOPIC, TOPIC)
+    await guarded.broker.admin.access.add_rule("client:still", ["read"], comet.ResourceKind.TOPIC, TOPIC)
     await expect(page.get_by_role("button", name="List changed")).to_be_visible()
     assert await first.get_attribute("data-key") == shown
     await page.get_by_role("button", name="List changed").click()
@@ -186,7 +186,7 @@ async def test_rows_stand_still_under_the_pointer(page: Page, guarded: Secured) 
 
 
 async def test_events_are_filtered_by_principal_kind_and_outcome(page: Page, guarded: Secured) -> None:
-    await guarded.broker.admin.add_rule("client:seen", ["read"], comet.ResourceKind.TOPIC, TOPIC)
+    await guarded.broker.admin.access.add_rule("client:seen", ["read"], comet.ResourceKind.TOPIC, TOPIC)
     with pytest.raises(comet.TopicExists):
         await guarded.broker.admin.create_topic(TOPIC)
     await open_page(page, guarded, "/audit")
@@ -207,7 +207,7 @@ async def test_events_are_filtered_by_principal_kind_and_outcome(page: Page, gua
 
 
 async def test_the_record_of_an_event_is_a_link_away(page: Page, guarded: Secured) -> None:
-    await guarded.broker.admin.add_rule("client:linked", ["read"], comet.ResourceKind.TOPIC, TOPIC)
+    await guarded.broker.admin.access.add_rule("client:linked", ["read"], comet.ResourceKind.TOPIC, TOPIC)
     await open_page(page, guarded, "/audit")
     await rows(page, "events").filter(has_text="client:linked").get_by_role("link").first.click()
     await expect(page).to_have_url(re.compile("/topics/__audit/records"))
@@ -250,11 +250,12 @@ async def test_a_viewer_cannot_act_past_the_page(browser: Browser, guarded: Secu
             json.dumps({"principal": "client:mallory", "operations": ["read"], "kind": "topic", "name": "*"}),
         )
         assert told == [403, "FORBIDDEN"]
-    assert not (await guarded.broker.admin.list_rules(principal="client:mallory")).rules
+    assert not (await guarded.broker.admin.access.list_rules(principal="client:mallory")).rules
 
 
 async def test_both_pages_are_usable_in_both_themes_and_narrow(browser: Browser, guarded: Secured) -> None:
-    await guarded.broker.admin.add_rule("client:wide", ["read", "write"], comet.ResourceKind.TOPIC, "a-long-name-*")
+    access = guarded.broker.admin.access
+    await access.add_rule("client:wide", ["read", "write"], comet.ResourceKind.TOPIC, "a-long-name-*")
     for scheme, size in (("light", None), ("dark", None), ("light", NARROW), ("dark", NARROW)):
         settings: dict[str, object] = {"color_scheme": scheme, **({"viewport": size} if size else {})}
         async with watched(browser, **settings) as found:

@@ -20,6 +20,7 @@ import pytest
 
 import comet
 from comet import limits
+from comet.security import signed_tokens
 from comet.spark.connection_options import ConnectionOptions
 from comet_broker.access import tokens
 from tests.integration.gateway_http import gateway
@@ -221,6 +222,7 @@ async def test_the_issuers_certificate_is_checked(local: LocalIssuer) -> None:
 async def test_no_send_fails_while_tokens_expire_and_are_renewed(
     local: LocalIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(signed_tokens, "LEEWAY_S", 0.0)
     monkeypatch.setattr(tokens, "LEEWAY_S", 0.0)
     local.life_s = 2.5
     access, seen = local.bootstrap(scope="short"), 0
@@ -236,7 +238,7 @@ async def test_no_send_fails_while_tokens_expire_and_are_renewed(
 
 async def test_no_send_fails_when_the_issuers_key_is_replaced(local: LocalIssuer) -> None:
     local.issuing.add("key-1")
-    local.age_s = 2 * tokens.LEEWAY_S  # else its key may be one that the broker has yet to read
+    local.age_s = 2 * signed_tokens.LEEWAY_S  # else its key may be one that the broker has yet to read
     async with comet.Producer(local.bootstrap(), acks="all") as producer:
         await producer.publish(TOPIC, b"0")
         local.kid, local.age_s = "key-1", 0.0

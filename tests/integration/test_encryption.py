@@ -16,9 +16,7 @@ from comet.encryption.keys import LocalKeys
 from comet.handlers.options import DeliveryMode
 from comet.producer.idempotent_publish import encrypt, publish_once, request_of
 from comet.producer.value_encoder import ValueEncoder
-from comet.records import Content
 from comet.types import TopicPartition
-from comet_broker.core.requests import digest_of
 from tests.robustness.process import BrokerProcess
 from tests.waiting import until
 
@@ -205,24 +203,22 @@ async def test_publish_once_writes_ciphertext_once(address: str, keyring: Keyrin
         assert [(await consumer.__anext__()).value for _ in range(3)] == [SECRET, None, b""]
 
 
-async def test_equal_records_under_two_idempotency_keys_share_no_digest(address: str, keyring: Keyring) -> None:
+async def test_equal_records_under_two_idempotency_keys_share_no_mac(address: str, keyring: Keyring) -> None:
     """Else the broker could tell that their values are equal."""
-    digests = set()
+    macs = set()
     for key in ("1", "2"):
         request = request_of("t", [comet.NewRecord(SECRET)], key, comet.Acks.LEADER, ValueEncoder().encode)
         await encrypt(request, Encryptor(keyring))
-        digests.add(request.content_digest)
-        assert 0 < request.content_digest < 1 << 62
-        assert request.content_digest != digest_of([Content(-1, 0, None, SECRET, ())])
-    assert len(digests) == 2
+        macs.add(request.content_mac)
+    assert len(macs) == 2
 
 
-@pytest.mark.parametrize(("digest", "key"), [(1 << 62, "1"), (1, "")])
-async def test_a_broker_refuses_a_digest_that_is_none(address: str, digest: int, key: str) -> None:
+@pytest.mark.parametrize(("mac", "key"), [(b"m" * 15, "1"), (b"m" * 65, "1"), (b"m" * 32, "")])
+async def test_a_broker_refuses_a_mac_that_is_none(address: str, mac: bytes, key: str) -> None:
     request = request_of("t", [comet.NewRecord(b"1")], "1", comet.Acks.LEADER, ValueEncoder().encode)
-    request.content_digest, request.idempotency_key = digest, key
+    request.content_mac, request.idempotency_key = mac, key
     async with comet.Producer(address) as producer:
-        with pytest.raises(comet.InvalidArgument, match="62 bits"):
+        with pytest.raises(comet.InvalidArgument, match="16 to 64 bytes"):
             await publish_once(producer._client, request, WAIT_S)
 
 

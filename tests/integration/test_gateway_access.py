@@ -58,9 +58,9 @@ async def test_a_websocket_shows_a_page_to_admins(stage: Secured, page: str) -> 
 
 async def test_the_page_of_access_has_rules_keys_and_quotas(stage: Secured) -> None:
     admin = stage.broker.admin
-    await admin.add_rule(ME, ["read"], comet.ResourceKind.TOPIC, TOPIC)
-    made = await admin.create_access_key(ME, days=3)
-    await admin.set_quota(ME, requests=321)
+    await admin.access.add_rule(ME, ["read"], comet.ResourceKind.TOPIC, TOPIC)
+    made = await admin.access.create_access_key(ME, days=3)
+    await admin.access.set_quota(ME, requests=321)
     async with stage.client("admin") as http:
 
         async def shown() -> str:
@@ -85,7 +85,7 @@ async def _holds(shown: Any, *parts: str) -> bool:
 
 
 async def test_a_question_is_answered_with_the_rule_that_decides(stage: Secured) -> None:
-    await stage.broker.admin.add_rule("client:ann", ["read"], comet.ResourceKind.TOPIC, "quo*")
+    await stage.broker.admin.access.add_rule("client:ann", ["read"], comet.ResourceKind.TOPIC, "quo*")
     async with stage.client("admin") as http:
         ask = "/access?operation={}&kind={}&name={}&principal={}"
         for given, answer in (
@@ -135,7 +135,7 @@ async def test_the_page_has_the_newest_events_and_counts_the_others(
 
         async def acted(number: int) -> None:
             for index in range(8):
-                await admin.add_rule(f"client:n{number}-{index}", ["read"], comet.ResourceKind.TOPIC, TOPIC)
+                await admin.access.add_rule(f"client:n{number}-{index}", ["read"], comet.ResourceKind.TOPIC, TOPIC)
 
         async def shown() -> str:
             return (await http.get("/audit", headers=HTML)).text
@@ -175,7 +175,7 @@ async def test_the_page_says_that_brokers_keep_no_log(monkeypatch: pytest.Monkey
 async def test_the_page_says_how_the_gateway_gets_to_see_events(tmp_path: Path) -> None:
     async with secured(tmp_path, key="client:gateway") as stage:
         admin = stage.broker.admin
-        await admin.add_rule("client:gateway", ["describe"], comet.ResourceKind.CLUSTER, "*")
+        await admin.access.add_rule("client:gateway", ["describe"], comet.ResourceKind.CLUSTER, "*")
         async with stage.client("admin") as http:
 
             async def shown() -> str:
@@ -183,13 +183,13 @@ async def test_the_page_says_how_the_gateway_gets_to_see_events(tmp_path: Path) 
 
             assert await until_answered(lambda: _holds(shown, "this gateway sees no event"), within_s=PATIENCE_S)
             assert "comet acl add client:gateway read topic __audit" in await shown()
-            await admin.add_rule("client:gateway", ["describe"], comet.ResourceKind.TOPIC, AUDIT_TOPIC)
+            await admin.access.add_rule("client:gateway", ["describe"], comet.ResourceKind.TOPIC, AUDIT_TOPIC)
             denied = "This gateway may not read the audit log of the brokers: client:gateway may not read topic"
             assert await until_answered(lambda: _holds(shown, denied), within_s=20), await shown()
-            await admin.add_rule("client:gateway", ["read"], comet.ResourceKind.TOPIC, AUDIT_TOPIC)
+            await admin.access.add_rule("client:gateway", ["read"], comet.ResourceKind.TOPIC, AUDIT_TOPIC)
             assert await until_answered(lambda: _holds(shown, "CreateTopic", "AddRule"), within_s=PATIENCE_S)
             assert "may not read the audit log" not in await shown()
-            await admin.remove_rule("client:gateway", ["read"], comet.ResourceKind.TOPIC, AUDIT_TOPIC)
+            await admin.access.remove_rule("client:gateway", ["read"], comet.ResourceKind.TOPIC, AUDIT_TOPIC)
             assert await until_answered(lambda: _holds(shown, denied), within_s=30), await shown()
             assert "AddRule" not in await shown(), "what it had read is gone, too"
 

@@ -23,6 +23,7 @@ from comet.v1.types_pb2 import ACKS_LEADER
 from comet.wire.grpc_channel import GrpcChannel
 from comet.wire.tls import TlsFiles
 from comet_broker.config import BrokerConfig
+from comet_broker.core.requests import digest_of_mac
 from comet_broker.rpc.network import GrpcPeerChannel
 from comet_broker.server import Server
 from tests.robustness.process import free_port
@@ -171,6 +172,28 @@ async def test_brokers_forward_calls_and_open_no_streams(one: Secured) -> None:
     stream = GrpcChannel(one.brokers, tls=second).stream()
     with pytest.raises(comet.UnsupportedVersion):
         await stream.read()
+
+
+async def test_a_mac_stands_in_for_the_content_on_a_listener_for_clients_too(one: Secured) -> None:
+    async with comet.Admin(one.bootstrap) as admin:
+        await admin.create_topic("t")
+
+    async def publish(value: bytes, mac: bytes, **more: Any) -> bool:
+        record = records.Record(value=value)
+        request = records.PublishRequest(
+            topic="t", records=[record], acks=ACKS_LEADER, idempotency_key="order-1", content_mac=mac, **more
+        )
+        found = await answer(one.clients, one.app, "comet.v1.Comet/Publish", request, records.PublishResponse)
+        assert isinstance(found, records.PublishResponse)
+        return found.receipts[0].duplicate
+
+    mac = b"m" * 32
+    assert not await publish(b"ciphertext", mac)
+    assert await publish(b"other ciphertext", mac)
+    with pytest.raises(comet.KeyReused):
+        await publish(b"ciphertext", b"n" * 32)
+    with pytest.raises(comet.KeyReused):  # readers of the log see the number, and cannot send it
+        await publish(b"forged", b"", content_digest=digest_of_mac(mac), forwarded=True)
 
 
 async def test_a_digest_is_believed_of_brokers_only(one: Secured) -> None:

@@ -280,7 +280,7 @@ async def test_what_makes_no_sense_is_refused(cluster: LocalCluster) -> None:
         pb.PublishRequest(topic="t", idempotency_key="k" * 201),
         pb.PublishRequest(topic="t", idempotency_key="k", producer_id=5, partition=0),
         pb.PublishRequest(topic="t", idempotency_key="k", producer_epoch=5),
-        pb.PublishRequest(topic="t", idempotency_key="k", forwarded=True, content_digest=1 << 63, partition=0),
+        pb.PublishRequest(topic="t", idempotency_key="k", content_mac=b"short"),
     ):
         request.records.add(value=b"v")
         with pytest.raises(comet.InvalidArgument):

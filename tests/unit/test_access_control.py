@@ -9,8 +9,9 @@ import pytest
 from comet.admin.rules import ResourceKind, RuleOperation
 from comet.errors import CometError, Forbidden, GroupNotFound, InvalidArgument, TopicNotFound
 from comet.patterns import literal_start
+from comet.types import AUDIT_TOPIC
 from comet.wire.acting import ActingFor
-from comet_broker.access.client_access import AUDIT_TOPIC, EVERYTHING, ClientAccess, Need
+from comet_broker.access.client_access import EVERYTHING, ClientAccess, Need
 from comet_broker.access.control import AccessControl, restricted_by
 from comet_broker.access.holder import CredentialHolder
 from comet_broker.core.cluster import ClusterState, Versioned

@@ -406,10 +406,10 @@ def test_keys_are_read_from_a_url_or_a_file(answers: Callable[[int, bytes, str],
 
 def test_keys_come_over_tls_or_from_this_machine() -> None:
     for source in ("https://login.example/keys", "http://127.0.0.1:8080/keys", "/etc/keys.json"):
-        Issuer("https://login.example", "comet", source, "sub").check()
+        Issuer("https://login.example", "comet", source, "sub", "").check()
     for source in ("http://login.example/keys", "https:///keys"):
         with pytest.raises(InvalidArgument, match="https URL"):
-            Issuer("https://login.example", "comet", source, "sub").check()
+            Issuer("https://login.example", "comet", source, "sub", "").check()
 
 
 def test_an_answer_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from comet.records import BatchHeader, Content, content_bytes, digest_number
 from comet_broker.core.forgotten import NEVER, Forgotten, ForgottenSnapshot
 
 REQUESTS_MAX: Final = 4096  # per partition, with their offsets: 1 MiB; and 3.5 MiB for those before them
+MAC_BYTES: Final = range(16, 65)
 KEY_CHARS_MAX: Final = 200
 
 _REQUEST: Final = struct.Struct("<qIqq")  # digest, record count, offset, append time
@@ -56,6 +57,11 @@ def id_of(topic: str, key: str) -> int:
 def digest_of(records: Iterable[Content]) -> int:
     """The digest of a request's records, in their order."""
     return _number(content_bytes(records))
+
+
+def digest_of_mac(mac: bytes) -> int:
+    """The digest of a request whose client encrypts its values. A hash, so that readers of the log cannot send it."""
+    return digest_number(blake2b(mac, digest_size=8, person=b"content_mac").digest())
 
 
 def _number(data: bytes) -> int:

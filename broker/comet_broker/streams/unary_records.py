@@ -33,7 +33,7 @@ from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core.cluster import NO_BROKER, TopicSpec
 from comet_broker.core.isolation import AbortedTransaction
-from comet_broker.core.requests import KEY_CHARS_MAX, digest_of, id_of
+from comet_broker.core.requests import KEY_CHARS_MAX, MAC_BYTES, digest_of, digest_of_mac, id_of
 from comet_broker.env import Env
 from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.drain import Drain
@@ -163,8 +163,8 @@ class UnaryRecords:
             raise InvalidArgument(f"an idempotency key has at most {KEY_CHARS_MAX} characters")
         if request.idempotency_key and request.producer_id:
             raise InvalidArgument("a publish takes either an idempotency key, or a producer id with a sequence")
-        if request.content_digest and not (request.idempotency_key and request.content_digest < 1 << 62):
-            raise InvalidArgument("content_digest is 62 bits, and goes with an idempotency key")
+        if request.content_mac and not (request.idempotency_key and len(request.content_mac) in MAC_BYTES):
+            raise InvalidArgument("content_mac has 16 to 64 bytes, and goes with an idempotency key")
 
     def _partitions(self, spec: TopicSpec, request: pb.PublishRequest) -> list[int]:
         """The partition of each record. It is the requested one, else by key, else by the request's idempotency key, so
@@ -316,7 +316,9 @@ def _of_parts(error: BaseException, done: int) -> BaseException:
 
 def _digest(request: pb.PublishRequest) -> int:
     """Of the whole request, also where this is a forwarded part of it; of its plaintext, if the client encrypts."""
-    return request.content_digest or digest_of(contents_of(request))
+    if request.forwarded and request.content_digest:
+        return request.content_digest
+    return digest_of_mac(request.content_mac) if request.content_mac else digest_of(contents_of(request))
 
 
 def _most(request: pb.FetchRequest) -> tuple[int, int]:

@@ -23,9 +23,9 @@ async def access(sources: Sources, request: PageRequest) -> facts.Access:
     """The loader of the page. Raises CometError."""
     query = sources.sampler.query
     rules, keys, quotas, question = await asyncio.gather(
-        sources.recently(("rules",), RECENT_S, lambda: query(lambda admin: admin.list_rules())),
-        sources.recently(("access keys",), RECENT_S, lambda: query(lambda admin: admin.list_access_keys())),
-        sources.recently(("quotas",), RECENT_S, lambda: query(lambda admin: admin.list_quotas())),
+        sources.recently(("rules",), RECENT_S, lambda: query(lambda admin: admin.access.list_rules())),
+        sources.recently(("access keys",), RECENT_S, lambda: query(lambda admin: admin.access.list_access_keys())),
+        sources.recently(("quotas",), RECENT_S, lambda: query(lambda admin: admin.access.list_quotas())),
         _explained(sources, request),
     )
     return facts.Access(
@@ -48,7 +48,7 @@ async def issued_keys(sources: Sources) -> tuple[facts.IssuedKey, ...]:
 async def _issued_keys(sources: Sources) -> tuple[facts.IssuedKey, ...]:
     with suppress(CometError, TimeoutError):
         async with asyncio.timeout(ANSWER_S):
-            return tuple(map(_key, (await sources.sampler.query(lambda admin: admin.list_access_keys())).keys))
+            return tuple(map(_key, (await sources.sampler.query(lambda admin: admin.access.list_access_keys())).keys))
     return ()
 
 
@@ -73,7 +73,7 @@ async def _explained(sources: Sources, request: PageRequest) -> facts.Question |
     try:
         operation, kind = comet.RuleOperation(question.operation), comet.ResourceKind(question.kind)
         decision = await sources.sampler.query(
-            lambda admin: admin.explain_access(question.principal, operation, kind, question.name)
+            lambda admin: admin.access.explain_access(question.principal, operation, kind, question.name)
         )
     except ValueError as error:
         return replace(question, problem=str(error))

@@ -35,7 +35,7 @@ class KeyProvider(Protocol):
     cannot be decrypted. Any other exception means that the service cannot be reached: reading stops with
     comet.Unavailable, and the next read asks again.
 
-    Only `publish_once` also needs `async def mac(self, data: bytes) -> bytes`: at least 8 bytes, such as an HMAC, by a
+    Only `publish_once` also needs `async def mac(self, data: bytes) -> bytes`: 16 to 64 bytes, such as an HMAC, by a
     key that stays the same when `primary` changes. By it brokers recognize a repeated request.
 
     >>> class Vault:

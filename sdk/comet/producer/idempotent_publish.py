@@ -18,7 +18,7 @@ from comet.client.leader_request import call_leader
 from comet.encryption.encryptor import Encryptor
 from comet.errors import InvalidArgument
 from comet.producer.partitioner import check_timestamp, header_pairs, key_bytes
-from comet.records import content_bytes, digest_number, partition_for
+from comet.records import content_bytes, partition_for
 from comet.types import Acks, Receipt, TopicPartition, check_topic_name
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER
@@ -61,9 +61,9 @@ def _record(record: NewRecord, encode: Callable[[Any], bytes | None]) -> pb.Reco
 
 
 async def encrypt(request: pb.PublishRequest, encryptor: Encryptor) -> None:
-    """Encrypts the values of a request, which also gets the digest of its plaintext."""
+    """Encrypts the values of a request, which also gets a MAC of its plaintext."""
     of = f"{request.topic}\0{request.idempotency_key}\0".encode()
-    request.content_digest = digest_number(await encryptor.mac(of + content_bytes(contents_of(request))))
+    request.content_mac = await encryptor.mac(of + content_bytes(contents_of(request)))
     for record in request.records:
         if record.HasField("value"):
             key = record.key if record.HasField("key") else None

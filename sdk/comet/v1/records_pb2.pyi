@@ -331,7 +331,7 @@ class Record(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., timestamp_us: _Optional[int] = ..., offset: _Optional[int] = ..., partition: _Optional[int] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ("topic", "partition", "records", "acks", "producer_id", "producer_epoch", "sequence", "idempotency_key", "content_digest", "forwarded")
+    __slots__ = ("topic", "partition", "records", "acks", "producer_id", "producer_epoch", "sequence", "idempotency_key", "content_digest", "content_mac", "forwarded")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
@@ -341,6 +341,7 @@ class PublishRequest(_message.Message):
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     CONTENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_MAC_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
@@ -351,8 +352,9 @@ class PublishRequest(_message.Message):
     sequence: int
     idempotency_key: str
     content_digest: int
+    content_mac: bytes
     forwarded: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[_types_pb2.Acks, str]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., content_digest: _Optional[int] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[_types_pb2.Acks, str]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., content_digest: _Optional[int] = ..., content_mac: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ("receipts",)

@@ -14,7 +14,7 @@ from comet.errors import InvalidArgument
 
 HEADER: Final = "comet-acting-for-bin"
 USER: Final = "user:"  # with which the principals of an issuer's users begin
-TOKEN: Final = "token:"  # and those of tokens of a gateway
+TOKEN: Final = "token:"  # noqa: S105 - and those of the tokens of a gateway
 BYTES_MAX: Final = 4096  # gRPC takes 8 KiB of all metadata of a call
 
 
