@@ -17,7 +17,6 @@ import comet
 from comet.admin.acts import ACTS
 from comet.security.certificates import Authority, Issued
 from comet.v1 import admin_pb2, groups_pb2, records_pb2, types_pb2
-from comet.wire.acting import ActingFor
 from comet.wire.grpc_channel import GrpcChannel
 from comet.wire.protobuf import error_from_pb
 from comet.wire.tls import TlsFiles
@@ -328,7 +327,7 @@ async def test_a_gateway_acts_for_a_user(broker: Secured, tmp_path: Path) -> Non
     await broker.admin.access.add_rule("user:ann", ["alter"], comet.ResourceKind.CLUSTER, "*")
     needs = [("read", "topic", TOPIC), ("write", "topic", TOPIC), ("read", "topic", "secret"), ("read", "group", "g")]
     async with comet.Admin(comet.Bootstrap(broker.address, **files)) as gateway:
-        ann = gateway.acting_for(ActingFor("user:ann", ("role:readers",)))
+        ann = gateway.acting_for("user:ann", ("role:readers",))
         found = (await ann.access.check(needs)).errors
         assert [error.code if error else "" for error in found] == ["", "FORBIDDEN", "TOPIC_NOT_FOUND", "FORBIDDEN"]
         assert "user:ann may not write topic" in str(found[1])
@@ -339,14 +338,14 @@ async def test_a_gateway_acts_for_a_user(broker: Secured, tmp_path: Path) -> Non
         assert rule.author == "user:ann"
         for name, why in (("client:admin", "may not act for a superuser"), ("client:billing", "acts for users")):
             with pytest.raises(comet.CometError, match=why):
-                await gateway.acting_for(ActingFor(name)).list_topics()
+                await gateway.acting_for(name).list_topics()
         with pytest.raises(comet.InvalidArgument, match="1001 needs in one request"):
             await ann.access.check(needs[:1] * 1001)
         with pytest.raises(comet.InvalidArgument, match="no operation 'alter'"):
             await ann.access.check([("alter", "transaction", "t")])
     async with comet.Admin(comet.Bootstrap(broker.address, **broker.files)) as other:
         with pytest.raises(comet.Forbidden, match="client:billing may not act for others"):
-            await other.acting_for(ActingFor("user:ann")).list_topics()
+            await other.acting_for("user:ann").list_topics()
 
 
 async def test_what_is_no_role_or_no_principal_is_refused(broker: Secured) -> None:

@@ -279,19 +279,19 @@ async def test_lines_of_records_are_refused_from_the_moment_that_the_right_is_go
 
 
 async def test_tokens_of_a_share_group_need_the_right_to_read_their_topics(ruled: Ruled) -> None:
-    await ruled.allow(f"read topic {TOPIC}", f"write topic {TOPIC}", "read group work")
+    await ruled.allow(f"read topic {TOPIC}", f"write topic {TOPIC}", "read group jobs")
     async with ruled.http() as http:
         await http.post(f"/v1/topics/{TOPIC}/records", json={"value": 1})
         body = {"topic": TOPIC, "start": "earliest", "dead_letter": SECRET}
-        assert (await http.post("/v1/groups/work/acquire", json=body)).json()["code"] in DENIED
-        found = await http.post("/v1/groups/work/acquire", json={"topic": TOPIC, "start": "earliest"})
+        assert (await http.post("/v1/groups/jobs/acquire", json=body)).json()["code"] in DENIED
+        found = await http.post("/v1/groups/jobs/acquire", json={"topic": TOPIC, "start": "earliest"})
         tokens = [found.json()["records"][0]["token"]]
-        await ruled.allow("read group work")
+        await ruled.allow("read group jobs")
         for act in ("ack", "nack", "reject", "extend"):
-            refused = await http.post(f"/v1/groups/work/{act}", json={"tokens": tokens})
+            refused = await http.post(f"/v1/groups/jobs/{act}", json={"tokens": tokens})
             assert refused.json()["code"] in DENIED, (act, refused.text)
-        await ruled.allow("read group work", f"read topic {TOPIC}")
-        assert (await http.post("/v1/groups/work/ack", json={"tokens": tokens})).status_code == 200
+        await ruled.allow("read group jobs", f"read topic {TOPIC}")
+        assert (await http.post("/v1/groups/jobs/ack", json={"tokens": tokens})).status_code == 200
 
 
 async def test_a_redrive_needs_the_right_to_write_where_the_dead_letters_came_from(ruled: Ruled) -> None:

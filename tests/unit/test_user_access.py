@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -12,7 +12,6 @@ import pytest
 import comet
 from comet.admin.rules import AccessCheck, Need
 from comet.errors import CometError, Forbidden, TopicNotFound, Unavailable
-from comet.wire.acting import ActingFor
 from comet_gateway.brokers import user_access
 from comet_gateway.brokers.user_access import UserAccess, user_of
 from comet_gateway.http.auth import Principal, Role
@@ -38,9 +37,9 @@ class Brokers:
         self.access = self
         self.user = ""
 
-    def acting_for(self, user: ActingFor) -> Any:
+    def acting_for(self, principal: str, _: Sequence[str] = ()) -> Any:
         found = object.__new__(Brokers)
-        found.__dict__ = {**self.__dict__, "user": user.principal, "brokers": self}
+        found.__dict__ = {**self.__dict__, "user": principal, "brokers": self}
         found.access = found
         return found
 

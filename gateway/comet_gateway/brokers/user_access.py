@@ -70,7 +70,7 @@ class UserAccess:
 
     def admin_for(self, principal: Principal) -> comet.Admin:
         """The client with which acts of this user are done."""
-        return self._admin().acting_for(user_of(principal)) if self.enabled else self._admin()
+        return self._admin().acting_for(*user_of(principal)) if self.enabled else self._admin()
 
     async def check(self, principal: Principal, needs: Iterable[Need]) -> None:
         """Raises the Problem with which brokers would refuse the user, or that none of them answers."""
@@ -133,7 +133,7 @@ class UserAccess:
         return {need: answers[user, need] for need in needs if (user, need) in answers}
 
     async def _request(self, user: ActingFor, needs: list[Need]) -> dict[Need, CometError | None]:
-        found = await self._admin().acting_for(user).access.check(needs)
+        found = await self._admin().acting_for(*user).access.check(needs)
         answers = dict(zip(needs, found.errors, strict=True))
         if found.revision == self._revision:  # else another broker knows other rules: not to be remembered
             self._answers |= {(user, need): error for need, error in answers.items()}

@@ -107,10 +107,21 @@ class Admin:
         """What clients may do, and how much."""
         return self._access
 
-    def acting_for(self, user: ActingFor) -> Self:
-        """This client, for calls that a gateway makes for a user. It is not closed by itself."""
+    def acting_for(self, principal: str, roles: Iterable[str] = ()) -> Self:
+        """This client, for calls that a gateway makes for a user, with the roles of its token. Brokers take them of the
+        clients in their setting `gateways`. It is not closed by itself.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Admin(address) as admin:
+        ...         try:
+        ...             await admin.acting_for("user:ann").list_topics()
+        ...         except comet.Forbidden as error:
+        ...             print(error.message)
+        >>> run(example)
+        anonymous may not act for others
+        """
         twin = copy(self)
-        twin._acting = user
+        twin._acting = ActingFor(principal, tuple(roles))
         twin._access = AccessAdmin(twin._request)
         return twin
 
