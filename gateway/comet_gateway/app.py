@@ -87,11 +87,8 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     """
     config = config or GatewayConfig()
     oidc = oidc_client_of(config)
-    if not config.tokens_file and oidc is None and not is_loopback(config.host):
-        raise InvalidArgument(
-            f"a gateway that listens on {config.host} can be reached from elsewhere: set tokens_file or oidc_issuer",
-            details={"hint": "make a token: comet gateway token NAME --role admin"},
-        )
+    if not is_loopback(config.host):
+        _refuse_strangers(config)
     app = Gateway(
         title="Comet",
         version=comet.__version__,
@@ -114,7 +111,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
         raise InvalidArgument("user_rules needs users that the gateway knows: set tokens_file or oidc_issuer")
     state.users = UserAccess(lambda: state.backend.admin, enabled=config.user_rules)
     state.traffic = Traffic(config.limits)
-    state.readiness = Readiness(state.draining)
+    state.readiness = Readiness(state.draining, names_brokers=state.gatekeeper.open)
     state.metrics = Metrics()
     state.metrics.watch("traffic", state.traffic.statistics)
     state.connections = Connections(config.limits, state.draining, state.traffic.turned_away)
@@ -136,6 +133,21 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     state.description = openapi.description(app, tokens=not state.gatekeeper.open)
     app.add_middleware(Front, security=state.security, metrics=state.metrics, draining=state.draining)
     return app
+
+
+def _refuse_strangers(config: GatewayConfig) -> None:
+    """Raises InvalidArgument for a gateway that other machines can reach without a token, or without TLS."""
+    reached = f"a gateway that listens on {config.host} can be reached from other machines"
+    if not config.tokens_file and not config.oidc_issuer:
+        raise InvalidArgument(
+            f"{reached}: set tokens_file or oidc_issuer",
+            details={"hint": "make a token: comet gateway token NAME --role admin"},
+        )
+    if not config.tls_cert and not config.proxies:
+        raise InvalidArgument(
+            f"{reached}, and tokens would cross the network in the clear: set tls_cert and tls_key",
+            details={"hint": "behind a proxy with TLS, set proxies to its address"},
+        )
 
 
 @asynccontextmanager

@@ -142,9 +142,8 @@ class Server(uvicorn.Server):
         await self._drain()
 
     async def _check_ready(self) -> None:
-        """Logs once if no broker can be reached after the start."""
-        for reason in await self.app.state.readiness.reasons():
-            log.warning("not ready: %s; retrying", reason)
+        """Logs if no broker can be reached after the start."""
+        await self.app.state.readiness.reasons()
 
     async def _drain(self) -> None:
         """Waits until no client is left, or the time is over."""

@@ -28,6 +28,7 @@ from websockets.typing import Subprotocol
 import comet
 from comet.processes.ports import HeldPorts
 from comet_gateway import GatewayConfig
+from comet_gateway.brokers.readiness import NO_BROKER
 from comet_gateway.config import MIB
 from comet_gateway.http import uvicorn_http
 from comet_gateway.http.auth import new_token
@@ -136,11 +137,11 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         assert "cannot listen" in refused("--port", str(taken.getsockname()[1]))
 
 
-def test_wider_than_loopback_with_tokens(tmp_path: Path) -> None:
+def test_wider_than_loopback_with_tokens_behind_a_proxy(tmp_path: Path) -> None:
     token, row = new_token("me", "viewer")
     path = tmp_path / "tokens.toml"
     path.write_text(row)
-    with gateway("--host", "0.0.0.0", "--tokens-file", str(path)) as started:
+    with gateway("--host", "0.0.0.0", "--tokens-file", str(path), "--proxies", "192.0.2.9") as started:
         assert started.url.startswith(HERE)
         assert get(f"{started.url}/metrics").status_code == 401
         assert get(f"{started.url}/metrics", headers={"authorization": f"Bearer {token}"}).status_code == 200
@@ -229,6 +230,19 @@ async def test_it_says_how_it_is() -> None:
         assert shown["comet_gateway_records_total", "in"] == 1
         assert shown["comet_gateway_received_bytes_total",] > 10
         assert shown["comet_gateway_push_replays",] == 0
+
+
+def test_with_tokens_the_reasons_of_readyz_name_no_broker(tmp_path: Path) -> None:
+    """Strangers read /readyz; the address and the error are in the log."""
+    held = HeldPorts(1)
+    gone = f"127.0.0.1:{held.numbers[0]}"
+    rows = tmp_path / "tokens.toml"
+    rows.write_text(new_token("me", "viewer")[1])
+    with gateway("--bootstrap", gone, "--tokens-file", str(rows)) as started:
+        answer = get(f"{started.url}/readyz")
+        assert (answer.status_code, answer.json()["reasons"]) == (503, [NO_BROKER])
+        assert started.process.stderr is not None
+        assert f"no broker can be reached at {gone}" in started.process.stderr.readline()
 
 
 async def test_without_a_broker_it_is_alive_and_not_ready() -> None:

@@ -24,6 +24,7 @@ from comet.wire.grpc_channel import GrpcChannel
 from comet.wire.tls import TlsFiles
 from comet_broker.config import BrokerConfig
 from comet_broker.core.requests import digest_of_mac
+from comet_broker.failures import Kind
 from comet_broker.rpc.network import GrpcPeerChannel
 from comet_broker.server import Server
 from tests.robustness.process import free_port
@@ -334,6 +335,11 @@ async def test_metrics_need_a_token_beyond_loopback(tmp_path: Path) -> None:
             return (await client.get(f"http://{host}:{server.monitor.port}{path}", headers=headers)).status_code
 
         assert [await status(address, path) for path in ("/livez", "/readyz", "/metrics")] == [200, 200, 401]
+        server.broker.env.failures.note(Kind.TOPIC, "secret-orders", AssertionError("two owners"))
+        readyz = f"http://{address}:{server.monitor.port}/readyz"
+        assert (await client.get(readyz)).json() == {"status": "ready"}
+        shown = (await client.get(readyz, headers={"authorization": "Bearer hush"})).json()
+        assert shown["degraded"] == ["topic secret-orders has failed: AssertionError('two owners')"]
         assert await status(address, "/metrics", "wrong") == 401
         assert await status(address, "/metrics", "hush") == 200
         assert await status("127.0.0.1", "/metrics") == 200

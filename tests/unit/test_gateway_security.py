@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,17 @@ def test_only_loopback_needs_no_tokens() -> None:
     assert [is_loopback(host) for host in ("0.0.0.0", "10.0.0.1", "::", "comet.example.com")] == [False] * 4
     with pytest.raises(InvalidArgument, match="tokens_file"):
         create_app(GatewayConfig(host="0.0.0.0"))
+
+
+def test_tokens_cross_no_network_in_the_clear(tmp_path: Path) -> None:
+    rows = tmp_path / "tokens.toml"
+    rows.write_text(new_token("ann", "viewer")[1])
+    open_to_all = GatewayConfig(host="0.0.0.0", tokens_file=str(rows))
+    with pytest.raises(InvalidArgument, match="in the clear: set tls_cert and tls_key") as refused:
+        create_app(open_to_all)
+    assert "set proxies to its address" in refused.value.details["hint"]
+    create_app(replace(open_to_all, tls_cert="chain.pem", tls_key="key.pem"))
+    create_app(replace(open_to_all, proxies=("192.0.2.9",)))
 
 
 # ---- all of it, around routes of a test

@@ -4,7 +4,8 @@
         /readyz     200, or 503 with the reasons why clients should use other brokers; `degraded` names what has failed
     /metrics    for Prometheus, see `figures`
 
-Beyond loopback /metrics needs a token, because it shows names. One request a connection, small, bounded in number and
+Beyond loopback /metrics needs a token, because it shows names, and so do the reasons of /readyz: without one it shows
+the status only. One request a connection, small, bounded in number and
 time; nothing here delays a client of the broker. It shows no record and changes nothing. Probes always find a place:
 answers of /metrics take only some of the places, and when all are taken the connection that has waited the longest
 without a request is closed for a new one.
@@ -110,10 +111,11 @@ class Monitor:
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return
         method, path = words[0], words[1].partition("?")[0]
+        sees_names = self._may_see_names(headers, writer.get_extra_info("peername")[0])
         if (foreign := self._foreign_host(headers)) is not None:
             text = f"{foreign!r} is not a name of this broker; add it to metrics_hosts"
             await _send(writer, method, HTTPStatus.MISDIRECTED_REQUEST, JSON, _json({"status": text}))
-        elif path == "/metrics" and not self._may_see_names(headers, writer.get_extra_info("peername")[0]):
+        elif path == "/metrics" and not sees_names:
             how = "send Authorization: Bearer with it" if self._token else "set metrics_token, or ask from loopback"
             await _send(
                 writer, method, HTTPStatus.UNAUTHORIZED, JSON, _json({"status": f"/metrics needs the token: {how}"})
@@ -121,7 +123,7 @@ class Monitor:
         elif path == "/metrics":
             await self._scrape(writer, method)
         else:
-            await _send(writer, method, *self._answer(method, path))
+            await _send(writer, method, *self._answer(method, path, sees_names=sees_names))
 
     def _foreign_host(self, headers: list[bytes]) -> str | None:
         """The Host that is not a name of this broker. Without a Host the client is not a browser."""
@@ -157,7 +159,7 @@ class Monitor:
         finally:
             self._scrapes -= 1
 
-    def _answer(self, method: str, path: str) -> tuple[HTTPStatus, str, bytes]:
+    def _answer(self, method: str, path: str, *, sees_names: bool) -> tuple[HTTPStatus, str, bytes]:
         if path not in ("/livez", "/readyz"):
             return HTTPStatus.NOT_FOUND, JSON, _json({"status": "unknown path: use /livez, /readyz or /metrics"})
         if method not in METHODS:
@@ -167,7 +169,8 @@ class Monitor:
         reasons = self._reasons()
         status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
         text = "not ready" if reasons else "ready"
-        return status, JSON, _json({"status": text, "reasons": reasons, "degraded": self._degraded()})
+        details = {"reasons": reasons, "degraded": self._degraded()} if sees_names else {}
+        return status, JSON, _json({"status": text, **details})
 
 
 async def _send(writer: asyncio.StreamWriter, method: str, status: HTTPStatus, kind: str, body: bytes) -> None:

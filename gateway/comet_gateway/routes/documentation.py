@@ -16,7 +16,7 @@ router = APIRouter(include_in_schema=False)
 
 _A_DAY: Final = {"cache-control": "public, max-age=86400"}
 # Files of the page: location and type. Swagger UI comes with fastapi-offline.
-_FILES: Final = {
+FILES: Final = {
     "docs.js": ("comet_gateway", "pages/docs.js", "text/javascript"),
     "swagger-ui-bundle.js": ("fastapi_offline", "static/swagger-ui-bundle.js", "text/javascript"),
     "swagger-ui.css": ("fastapi_offline", "static/swagger-ui.css", "text/css"),
@@ -43,9 +43,9 @@ async def page(request: Request) -> Response:
 async def part(request: Request, file: str) -> Response:
     """Gets a file of the page."""
     _check(request)
-    if file not in _FILES:
+    if file not in FILES:
         raise Problem("NOT_FOUND", f"the page has no file {file}")
-    package, path, kind = _FILES[file]
+    package, path, kind = FILES[file]
     return Response(await asyncio.to_thread(_read, package, path), media_type=kind, headers=_A_DAY)
 
 
