@@ -190,6 +190,24 @@ async def test_a_call_needs_exactly_its_rights(broker: Secured) -> None:
         assert await broker.code_of_call(path, request, response) not in DENIED, path
 
 
+# What each right holds beside itself.
+IMPLIED: Final[dict[Right, set[Right]]] = {
+    **{(operation, "topic", TOPIC): {DESCRIBE} for operation in ("read", "write", "alter", "delete")},
+    **{(operation, "group", GROUP): {("describe", "group", GROUP)} for operation in ("read", "alter", "delete")},
+    OPERATOR: {LOOKER},
+}
+
+
+async def test_a_right_opens_no_other_call(broker: Secured) -> None:
+    """A client with one of the rights of the table, and a client with none, is answered its own calls alone."""
+    for right in (None, *dict.fromkeys(one for rights in CALL_RIGHTS.values() for one in rights)):
+        held = {right, *IMPLIED.get(right, ())} if right else set[Right]()
+        await broker.allow([right] if right else [])
+        codes = {path: await broker.code_of_call(path, *request_of(path)) for path in CALL_RIGHTS}
+        answered = {path for path, code in codes.items() if code not in DENIED}
+        assert answered == {path for path, rights in CALL_RIGHTS.items() if held.issuperset(rights)}, right
+
+
 def frames_of(kind: str) -> list[records_pb2.ClientFrame]:
     """A stream whose last frame is of that kind; partitions are named by handles, which an Attach gives."""
     topics = [groups_pb2.TopicOffsets(topic=TOPIC, offsets=[groups_pb2.PartitionOffset(partition=0, offset=0)])]

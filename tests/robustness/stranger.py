@@ -2,8 +2,13 @@
 
     python -m tests.robustness.stranger PLAN     a Plan as JSON
 
-An answer is a status of gRPC other than those of a connection that breaks or stays silent, or a status of HTTP
-with the path of a redirect. With a certificate or a token it is a client, to show that the plan can succeed.
+    gRPC    the status, and the code of the error that the broker sent with it; empty without an answer
+    frame   the same of a Stream with this one frame; the code of an error frame
+    HTTP    the status, and the code of its problem document, or the path of its redirect
+
+An answer that holds the plan's secret, the name of a topic, ends in SECRET. A port that does not begin to speak HTTP/2
+within the time of one call gets no calls. With a certificate or a token the stranger is a client, to show that the plan
+can succeed.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import json
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -22,24 +28,33 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
+from google.rpc import error_details_pb2, status_pb2
 
 from comet.v1 import admin_pb2, coordination_pb2, records_pb2, replication_pb2
+from comet.wire.protobuf import error_from_pb
 
 THREADS = 32
 TIMEOUT_S = 5.0
+BODY_BYTES_MAX = 1 << 20
 CONNECTED = "connected"
+SECRET = "SECRET"
 UNANSWERED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 SERVICES = [
     service
     for module in (admin_pb2, coordination_pb2, records_pb2, replication_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
+HEALTH = ["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"]
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 CALLS = [
     *(f"/{service.full_name}/{name}" for service in SERVICES for name in service.methods_by_name),
-    "/grpc.health.v1.Health/Check",
-    "/grpc.health.v1.Health/Watch",
-    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    *HEALTH,
+    REFLECTION,
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 ]
+STREAM = "/comet.v1.Comet/Stream"
+FRAMES = sorted(one.name for one in records_pb2.ClientFrame.DESCRIPTOR.oneofs_by_name["frame"].fields)
+LIST_SERVICES = b"\x3a\x00"  # ServerReflectionRequest(list_services="")
 UPGRADE = {
     "Connection": "Upgrade",
     "Upgrade": "websocket",
@@ -59,25 +74,22 @@ class Plan:
     name: str = ""  # that the certificate has instead of the address
     headers: Mapping[str, str] = field(default_factory=dict)
     metadata: Sequence[tuple[str, str]] = ()  # of calls of gRPC
+    secret: str = ""
 
 
 def answers(plan: Plan) -> dict[str, str]:
     """What was tried and answered."""
+    calls = [*((call, b"") for call in CALLS), (f"{REFLECTION} list", LIST_SERVICES)]
     with ThreadPoolExecutor(THREADS) as pool:
-        tried = [
-            *((f"{port}", pool.submit(_connect, plan, port)) for port in plan.ports),
-            *(
-                (f"{port} {kind} {call}", pool.submit(_status, plan, channel, call))
-                for port in plan.ports
-                for kind, channel in _channels(plan, port)
-                for call in CALLS
-            ),
-            *(
-                (f"{port} {scheme} {method} {path}", pool.submit(_request, plan, port, scheme, method, path))
-                for port in plan.ports
-                for scheme in ("http", "https")
-                for method, path in plan.requests
-            ),
+        tried = [(f"{port}", pool.submit(_connect, plan, port)) for port in plan.ports]
+        for port, kind, channel in _channels(plan):
+            tried += [(f"{port} {kind} {call}", pool.submit(_status, plan, channel, call, one)) for call, one in calls]
+            tried += [(f"{port} {kind} frame {one}", pool.submit(_frame, plan, channel, one)) for one in FRAMES]
+        tried += [
+            (f"{port} {scheme} {method} {path}", pool.submit(_request, plan, port, scheme, method, path))
+            for port in plan.ports
+            for scheme in ("http", "https")
+            for method, path in plan.requests
         ]
         return {what: answer for what, future in tried if (answer := future.result())}
 
@@ -90,26 +102,63 @@ def _connect(plan: Plan, port: int) -> str:
     return CONNECTED
 
 
-def _channels(plan: Plan, port: int) -> Iterator[tuple[str, grpc.Channel]]:
-    target = f"{plan.address}:{port}"
-    yield "grpc", grpc.insecure_channel(target)
-    if plan.ca:
-        pem = [Path(path).read_bytes() if path else None for path in (plan.ca, plan.key, plan.cert)]
-        options = [("grpc.ssl_target_name_override", plan.name)] if plan.name else []
-        yield "grpcs", grpc.secure_channel(target, grpc.ssl_channel_credentials(*pem), options)
+def _channels(plan: Plan) -> Iterator[tuple[int, str, grpc.Channel]]:
+    """Those that connect, in the clear and with TLS."""
+    found = []
+    for port in plan.ports:
+        target = f"{plan.address}:{port}"
+        found.append((port, "grpc", grpc.insecure_channel(target)))
+        if plan.ca:
+            pem = [Path(path).read_bytes() if path else None for path in (plan.ca, plan.key, plan.cert)]
+            options = [("grpc.ssl_target_name_override", plan.name)] if plan.name else []
+            found.append((port, "grpcs", grpc.secure_channel(target, grpc.ssl_channel_credentials(*pem), options)))
+    connecting = [(one, grpc.channel_ready_future(one[2])) for one in found]
+    deadline = time.monotonic() + TIMEOUT_S
+    for one, connected in connecting:
+        with contextlib.suppress(grpc.FutureTimeoutError):
+            connected.result(max(0.0, deadline - time.monotonic()))
+            yield one
 
 
-def _status(plan: Plan, channel: grpc.Channel, call: str) -> str:
-    """Of an empty message, which every method takes, as a stream of one; empty without an answer."""
-    requests: Any = iter([b""])
+def _status(plan: Plan, channel: grpc.Channel, call: str, request: bytes) -> str:
+    """Of one message, an empty one for most, which every method takes."""
     try:
-        for _ in channel.stream_stream(call)(
-            requests, timeout=TIMEOUT_S, metadata=tuple((name, value) for name, value in plan.metadata)
-        ):
-            break
+        for answer in _call(plan, channel, call.partition(" ")[0], request):
+            return _shown(plan, "OK", answer)
     except grpc.RpcError as error:
-        return "" if error.code() in UNANSWERED else error.code().name
+        return _error(error)
     return "OK"
+
+
+def _frame(plan: Plan, channel: grpc.Channel, kind: str) -> str:
+    frame = records_pb2.ClientFrame(request=7)
+    getattr(frame, kind).SetInParent()
+    try:
+        for answer in _call(plan, channel, STREAM, frame.SerializeToString()):
+            found = records_pb2.ServerFrame.FromString(answer)
+            if found.WhichOneof("frame") == "error":
+                return error_from_pb(found.error.error).code
+            return _shown(plan, "OK", answer)
+    except grpc.RpcError as error:
+        return _error(error)
+    return "OK"
+
+
+def _call(plan: Plan, channel: grpc.Channel, call: str, request: bytes) -> Any:
+    metadata = tuple((name, value) for name, value in plan.metadata)
+    requests: Any = iter([request])
+    return channel.stream_stream(call)(requests, timeout=TIMEOUT_S, metadata=metadata)
+
+
+def _error(error: Any) -> str:
+    if error.code() in UNANSWERED:
+        return ""
+    words = [error.code().name]
+    for name, value in error.trailing_metadata() or ():
+        if name == "grpc-status-details-bin":
+            info = error_details_pb2.ErrorInfo()
+            words += [info.reason for one in status_pb2.Status.FromString(value).details if one.Unpack(info)]
+    return " ".join(words)
 
 
 def _request(plan: Plan, port: int, scheme: str, method: str, path: str) -> str:
@@ -124,9 +173,22 @@ def _request(plan: Plan, port: int, scheme: str, method: str, path: str) -> str:
         try:
             connection.request("GET" if method == "WS" else method, path, headers=headers)
             response = connection.getresponse()
-            return f"{response.status} {urlsplit(response.headers.get('location', '')).path}".rstrip()
+            stream = response.headers.get("content-type", "").startswith("text/event-stream")
+            body = (
+                b""
+                if stream or response.status == http.HTTPStatus.SWITCHING_PROTOCOLS
+                else response.read(BODY_BYTES_MAX)
+            )
         except (OSError, http.client.HTTPException):
             return ""
+    words = [str(response.status), urlsplit(response.headers.get("location", "")).path]
+    if response.headers.get("content-type", "").startswith("application/problem+json") and body:
+        words.append(json.loads(body)["code"])
+    return _shown(plan, " ".join(filter(None, words)), body)
+
+
+def _shown(plan: Plan, answer: str, body: bytes) -> str:
+    return f"{answer} {SECRET}" if plan.secret and plan.secret.encode() in body else answer
 
 
 def encode(plan: Plan) -> str:
