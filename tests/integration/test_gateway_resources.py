@@ -88,6 +88,9 @@ async def test_a_topic_that_exists_is_a_conflict(http: Api) -> None:
         {"name": "a", "config": {"flush": "sometimes"}},
         {"name": "a", "config": {"retention_ms": "soon"}},
         {"name": "a", "config": {"retention_ms": "9223372036854775808"}},
+        {"name": "a", "config": {"retention_ms": "-2"}},
+        {"name": "a", "config": {"segment_bytes": 1}},
+        {"name": "a", "config": {"segment_bytes": -1}},
         [],
         None,
     ],
@@ -102,9 +105,6 @@ async def test_what_does_not_fit_the_schema_is_refused(http: Api, body: Any) -> 
     [
         {"name": "a", "replicas": 2},  # there is one broker
         {"name": "a", "config": {"min_insync": 2}},
-        {"name": "a", "config": {"segment_bytes": 1}},
-        {"name": "a", "config": {"segment_bytes": -1}},
-        {"name": "a", "config": {"retention_ms": "-2"}},
     ],
 )
 async def test_what_fits_but_makes_no_sense_is_refused(http: Api, body: Any) -> None:
@@ -254,7 +254,7 @@ async def test_records_are_deleted_before_an_offset_or_a_time(filled: Api) -> No
         ({"before": "5"}, 400),  # in which of the three?
         ({"before": "tomorrow"}, 400),
         ({"offsets": [{"partition": 0, "before": "11"}]}, 400),
-        ({"offsets": [{"partition": 0, "before": "-1"}]}, 400),
+        ({"offsets": [{"partition": 0, "before": "-1"}]}, 422),
         ({"offsets": [{"partition": 0, "before": "1"}, {"partition": 0, "before": "2"}]}, 400),
         ({"before": "latest", "partitions": [0, 0]}, 400),
         ({"before": "latest", "partitions": [3]}, 404),
@@ -317,7 +317,7 @@ async def test_positions_are_committed_and_read(filled: Api) -> None:
     wrong: Any
     for wrong in ({"offsets": []}, {"offsets": [position(0, 1), position(0, 2)]}, {"offsets": [{}]}):
         await filled.ask("PUT", "/groups/engine/offsets", wrong, status=422)
-    await filled.ask("PUT", "/groups/engine/offsets", {"offsets": [position(0, -1)]}, status=400)
+    await filled.ask("PUT", "/groups/engine/offsets", {"offsets": [position(0, -1)]}, status=422)
 
 
 async def test_a_group_is_described_reset_and_deleted(filled: Api) -> None:

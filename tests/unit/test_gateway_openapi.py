@@ -19,7 +19,7 @@ from comet_gateway.http.auth import ROLES, Role, new_token
 from comet_gateway.http.origins import EXPOSED_HEADERS
 from comet_gateway.http.problems import EVERYWHERE, KINDS
 from comet_gateway.openapi import TAGS, operations
-from comet_gateway.schemas.common import Int64
+from comet_gateway.schemas.common import Int64, int64_between
 from comet_gateway.schemas.topics import TopicCreation
 
 
@@ -149,6 +149,22 @@ def test_numbers_of_64_bits_fit_where_they_are_taken(number: str) -> None:
         assert jsonschema_rs.is_valid(taken.json_schema(), value) is fits, value
         if isinstance(value, str) and fits:
             assert abs(int(value)) < 2**63
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 0), (-1, 7), (3, 3), (9, 10), (64, 1500), (99, 100), (123, 987), (5, 1234)]
+)
+def test_bounds_are_those_of_the_schema_for_numbers_and_for_text(low: int, high: int) -> None:
+    taken: TypeAdapter[int] = TypeAdapter(int64_between(low, high))
+    schema = taken.json_schema()
+    for value in range(-20, 1600):
+        fits = low <= value <= high
+        for given in (value, str(value)):
+            assert jsonschema_rs.is_valid(schema, given) is fits, given
+            try:
+                assert taken.validate_python(given) == value and fits
+            except ValidationError:
+                assert not fits, given
 
 
 @pytest.mark.parametrize("number", [3.0, 3.5, 1e30, -0.0])

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 import comet
 from comet_gateway.config import Limits
@@ -49,6 +49,7 @@ CAUSES: Final = 100  # of one topic, in the list of all
 TEXT_MAX: Final = 1_000
 NDJSON: Final = "application/x-ndjson"
 _ORDER: Final = re.compile(r"l1\.(\d{1,19})-(\d{1,6})-(\d{1,19})", re.ASCII)
+_CURSOR: Final = {"type": "string", "pattern": "^(l1\\.[0-9]{1,19}-[0-9]{1,6}-[0-9]{1,19})?$"}
 _CONTENT: Final = ("value", "text", "base64", "tombstone")
 
 
@@ -134,7 +135,11 @@ async def list_dead_letters(
     indexes: IndexesOf,
     topic: TopicName,
     limit: Limit = PAGE,
-    cursor: Annotated[str, Query(max_length=100, description="`next` of the previous page.")] = "",
+    cursor: Annotated[
+        str,
+        Query(description="`next` of the previous page."),
+        WithJsonSchema(_CURSOR),
+    ] = "",
     state: Annotated[StateName | None, Query(description="Only dead letters in this state.")] = None,
     group: Annotated[Text, Query(description="Only dead letters of this group.")] = None,
     cause: Annotated[Text, Query(description="Only dead letters with this cause, as in the counts.")] = None,

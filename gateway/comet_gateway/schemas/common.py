@@ -57,6 +57,51 @@ Int64 = Annotated[
 ]  # fmt: skip
 
 
+def int64_between(low: int, high: int) -> Any:
+    """An Int64 of a request, with these bounds; 0 or more, or -1 for no limit."""
+    # Bounds that are exact as floats, as FastAPI writes them.
+    most = {"exclusiveMaximum": high + 1} if high == INT64_MAX else {"maximum": high}
+    digits = "|".join([*(["-1"] if low < 0 else []), *_between(max(low, 0), high)])
+    return Annotated[
+        Int64,
+        Field(ge=low, le=high),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "string", "format": "int64", "pattern": f"^({digits})$"},
+                    {"type": "integer", "format": "int64", "minimum": low, **most},
+                ],
+            },
+            "validation",
+        ),
+    ]
+
+
+def _between(low: int, high: int) -> list[str]:
+    """Regular expressions that together match the digits of the numbers from `low` to `high`.
+
+    >>> _between(64, 1500)
+    ['6[4-9]', '[7-9][0-9]', '[1-9][0-9][0-9]', '1[0-4][0-9][0-9]', '1500']
+    """
+    found = []
+    while low <= high:
+        # The largest block of numbers that begins here and differs in its last digits alone.
+        free = 0
+        while low % 10 ** (free + 1) == 0 and low + 10 ** (free + 1) - 1 <= high and low:
+            free += 1
+        block = 10**free
+        head = low // block
+        steps = min(9 - head % 10, (high + 1) // block - 1 - head)
+        digit = str(head % 10) if not steps else f"[{head % 10}-{head % 10 + steps}]"
+        found.append(f"{head // 10 or ''}{digit}{'[0-9]' * free}")
+        low = (head + steps + 1) * block
+    return found
+
+
+# An offset in a request.
+Offset = int64_between(0, INT64_MAX)
+
+
 class Model(BaseModel):
     """A request or an answer. Unknown fields are refused: a mistake, or of another version."""
 

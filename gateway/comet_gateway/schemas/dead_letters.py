@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from comet.admin.parameters import PARTITION_MAX
-from comet_gateway.schemas.common import Int64, Model
-from comet_gateway.schemas.lists import DRY_RUN_TEXT, Name, Strict
-from comet_gateway.schemas.records_api import RECORD_IN
+from comet_gateway.schemas.common import Int64, Model, Offset
+from comet_gateway.schemas.lists import DRY_RUN_TEXT, Name, Strict, alone
+from comet_gateway.schemas.records_api import RECORD_EDIT
 
 NAMED_MAX: Final = 1_000
 RATE: Final = 100
@@ -86,7 +86,7 @@ class DeadLetterList(Model):
 
 class DeadLetterId(Strict):
     partition: int = Field(ge=0, le=PARTITION_MAX)
-    offset: Int64
+    offset: Offset
 
 
 class DeadLetterFilter(Strict):
@@ -100,11 +100,20 @@ class DeadLetterFilter(Strict):
     to_us: Int64 | None = Field(default=None, description="Timestamp of the record, before this.")
 
 
+_CHOICE: Final[list[Any]] = [alone("dead_letters", "filter"), alone("filter", "dead_letters")]
+_EDIT: Final[dict[str, Any]] = {
+    "if": {"required": ["record"], "properties": {"record": {"not": {"type": "null"}}}},
+    "then": {"required": ["dead_letters"], "properties": {"dead_letters": {"type": "array", "maxItems": 1}}},
+}
+
+
 class Chosen(Strict):
     dead_letters: list[DeadLetterId] | None = Field(default=None, min_length=1, max_length=NAMED_MAX)
     filter: DeadLetterFilter | None = None
     rate: Annotated[float, Field(ge=0.001, le=1_000_000)] = Field(
-        default=RATE, description="Dead letters a second at most.", json_schema_extra={"minimum": 0.001}
+        default=RATE,
+        description="Dead letters a second at most; not more than the gateway's `dead_letter_rate_max`.",
+        json_schema_extra={"minimum": 0.001},
     )
 
     @model_validator(mode="after")
@@ -128,15 +137,17 @@ class Redrive(Chosen):
 
     model_config = ConfigDict(
         json_schema_extra={
+            "oneOf": _CHOICE,
+            **_EDIT,
             "examples": [
                 {"filter": {"group": "work", "cause": "ValueError: order # is late"}, "rate": 50},
                 {"dead_letters": [{"partition": 0, "offset": "17"}], "record": {"text": "order 17, on time"}},
-            ]
+            ],
         }
     )
 
     to: Name | None = Field(default=None, description="Target topic instead of each source topic.")
-    record: Annotated[dict[str, Any], AfterValidator(_written), WithJsonSchema(RECORD_IN)] | None = Field(
+    record: Annotated[dict[str, Any], AfterValidator(_written), WithJsonSchema(RECORD_EDIT)] | None = Field(
         default=None,
         description="New content of the single dead letter, as in a record to write. Absent content, key or headers "
         "stay. `text` is kept byte for byte; `value` is JSON that is encoded again.",
@@ -152,7 +163,7 @@ class Redrive(Chosen):
 class Discard(Chosen):
     """Dead letters to discard without writing them again. They stay in the log until its retention deletes them."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"filter": {"group": "work"}}]})
+    model_config = ConfigDict(json_schema_extra={"oneOf": _CHOICE, "examples": [{"filter": {"group": "work"}}]})
 
 
 class Target(Model):

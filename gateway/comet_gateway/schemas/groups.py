@@ -9,11 +9,12 @@ from pydantic import ConfigDict, Field, model_validator
 import comet
 from comet.admin.parameters import PARTITION_MAX
 from comet.types import GroupState
-from comet_gateway.schemas.common import Int64, Model, ProblemDocument
+from comet_gateway.schemas.common import Int64, Model, Offset, ProblemDocument
 from comet_gateway.schemas.derived import model_of
-from comet_gateway.schemas.lists import DRY_RUN_TEXT, Name, PositionText, Strict
+from comet_gateway.schemas.lists import DRY_RUN_TEXT, Name, PositionText, Strict, alone
 
 OFFSETS_MAX = 10_000
+_ONCE = "Each partition once."
 
 if TYPE_CHECKING:
     Group = Any
@@ -65,7 +66,7 @@ class CommittedOffsets(Model):
 class OffsetToCommitIn(Strict):
     topic: Name
     partition: int = Field(ge=0, le=PARTITION_MAX)
-    offset: Int64
+    offset: Offset
 
 
 def _each_once(offsets: list[OffsetToCommitIn]) -> None:
@@ -78,7 +79,7 @@ class CommitBody(Strict):
         json_schema_extra={"examples": [{"offsets": [{"topic": "quotes", "partition": 0, "offset": "1042"}]}]}
     )
 
-    offsets: list[OffsetToCommitIn] = Field(min_length=1, max_length=OFFSETS_MAX)
+    offsets: list[OffsetToCommitIn] = Field(min_length=1, max_length=OFFSETS_MAX, description=_ONCE)
 
     @model_validator(mode="after")
     def _check(self) -> CommitBody:
@@ -111,12 +112,17 @@ class Reset(Strict):
 
     model_config = ConfigDict(
         json_schema_extra={
+            "oneOf": [
+                alone("to", "shift", "offsets"),
+                alone("shift", "to", "offsets"),
+                alone("offsets", "to", "shift", empty="topics"),
+            ],
             "examples": [
                 {"to": "earliest", "topics": ["quotes"]},
                 {"to": "-15m"},
                 {"shift": "-1000", "topics": [{"topic": "quotes", "partitions": [0, 1]}]},
                 {"offsets": [{"topic": "quotes", "partition": 0, "offset": "1042"}]},
-            ]
+            ],
         }
     )
 
@@ -126,7 +132,9 @@ class Reset(Strict):
         description="earliest, latest, an offset, a time (2026-01-31T12:00:00Z) or a time ago (-15m).",
     )
     shift: Int64 | None = Field(default=None, description="Records to move forward; negative: back.")
-    offsets: list[OffsetToCommitIn] | None = Field(default=None, min_length=1, max_length=OFFSETS_MAX)
+    offsets: list[OffsetToCommitIn] | None = Field(
+        default=None, min_length=1, max_length=OFFSETS_MAX, description=_ONCE
+    )
     topics: list[Name | TopicSelection] = Field(default=[], max_length=1_000)
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ from pydantic import (
 from comet.admin.documents import DRY_RUN
 from comet.admin.parameters import BROKER, BROKER_MAX, GROUP, NAME_PATTERN, PARTITION, PARTITION_MAX, TOPIC
 from comet_gateway.http.query_params import parse_position
-from comet_gateway.schemas.common import Model
+from comet_gateway.schemas.common import DIGITS, Model
 
 NAME_CHARS_MAX: Final = 249
 PAGE: Final = 100
@@ -44,6 +44,14 @@ class Strict(Model):
             name: list(map(_whole, value)) if isinstance(value, list) else _whole(value)
             for name, value in given.items()
         }
+
+
+def alone(name: str, *others: str, empty: str = "") -> dict[str, Any]:
+    """The JSON Schema of a document with this member and without the others. Null is absent; `empty`: a list."""
+    members: dict[str, Any] = {name: {"not": {"type": "null"}}, **{other: {"type": "null"} for other in others}}
+    if empty:
+        members[empty] = {"maxItems": 0}
+    return {"required": [name], "properties": members}
 
 
 def _integer(value: Any) -> Any:
@@ -71,8 +79,18 @@ def _position(value: str, info: ValidationInfo) -> str:
     return value
 
 
+# A position in the OpenAPI. A time without its zone is taken, too, as the gateway's local time.
+POSITION_SCHEMA: Final[dict[str, Any]] = {
+    "type": "string",
+    "anyOf": [
+        {"pattern": f"^(earliest|beginning|latest|end|now|{DIGITS})$"},
+        {"pattern": r"^-[0-9]{1,6}(\.[0-9]{1,6})?(us|ms|s|m|h|d)$"},
+        {"format": "date-time"},
+    ],
+}
+
 # The text of a position, which is parsed later. Raises Problem, CometError.
-PositionText = Annotated[str, AfterValidator(_position)]
+PositionText = Annotated[str, AfterValidator(_position), WithJsonSchema(POSITION_SCHEMA)]
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 

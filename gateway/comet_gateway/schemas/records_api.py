@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from comet.types import TOPIC_NAME
 from comet_gateway.http.raw_route import path, query
-from comet_gateway.schemas.common import NATURAL_TEXT
+from comet_gateway.schemas.common import DIGITS, NATURAL_TEXT
+from comet_gateway.schemas.lists import POSITION_SCHEMA
 
 Schema = dict[str, Any]
 
@@ -58,17 +59,23 @@ _CONTENTS: Final[dict[str, Schema]] = {
 
 
 def _record_in(content: str, key: str) -> Schema:
+    """A record with this content, or without any: an edit that keeps it."""
     other = "key_base64" if key == "key" else "key"
     beside = {name: schema for name, schema in _BESIDE.items() if name != other}
     return {
-        "type": "object", "title": f"Record with {content} and {key}",
-        "properties": {content: _CONTENTS[content], **beside}, "required": [content], "additionalProperties": False,
+        "type": "object", "title": f"Record with {content or 'its content'} and {key}",
+        "properties": ({content: _CONTENTS[content]} if content else {}) | beside,
+        "required": [content] if content else [], "additionalProperties": False,
     }  # fmt: skip
 
 
 RECORD_IN: Final[Schema] = {
     "title": "Record",
     "anyOf": [_record_in(content, key) for content in _CONTENTS for key in ("key", "key_base64")],
+}
+RECORD_EDIT: Final[Schema] = {
+    "title": "RecordEdit",
+    "anyOf": [*RECORD_IN["anyOf"], *(_record_in("", key) for key in ("key", "key_base64"))],
 }
 BODY: Final[Schema] = {
     "anyOf": [
@@ -226,9 +233,11 @@ _RECORD: Final[Schema] = {
 }  # fmt: skip
 _CURSOR_EXAMPLE: Final = "c1.000102030405060708090a0b0c0d0e0f.0-43-1"
 _POSITION: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, or a time ago such as -15m"
-_CURSOR: Final = query(
-    "cursor", "Cursor of an earlier answer, instead of a start.", {"type": "string", "pattern": "^c1\\."}
-)
+CURSOR: Final[Schema] = {
+    "type": "string",
+    "pattern": f"^c1\\.[0-9a-f]{{32}}(\\.[0-9]{{1,5}}-({DIGITS})(-[0-9]{{1,9}})?)+$",
+}
+_CURSOR: Final = query("cursor", "Cursor of an earlier answer, instead of a start.", CURSOR)
 
 
 def _common(records_max: int = 10_000, bytes_max: int = 8 << 20) -> list[Schema]:
@@ -304,7 +313,7 @@ FETCH: Final[Schema] = {
             {"type": "string", "format": "int64", "pattern": NATURAL_TEXT},
             example="42",
         ),
-        query("start", f"Instead of an offset: {_POSITION}.", {"type": "string", "default": "earliest"}),
+        query("start", f"Instead of an offset: {_POSITION}.", {**POSITION_SCHEMA, "default": "earliest"}),
         _CURSOR,
         query(
             "wait_ms",
@@ -334,8 +343,8 @@ FETCH_TOPIC: Final[Schema] = {
             "Records that come first.",
             {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"},
         ),
-        query("start", f"Start, inclusive: {_POSITION}.", {"type": "string", "default": "earliest"}),
-        query("end", f"End, exclusive: {_POSITION}.", {"type": "string", "default": "latest"}),
+        query("start", f"Start, inclusive: {_POSITION}.", {**POSITION_SCHEMA, "default": "earliest"}),
+        query("end", f"End, exclusive: {_POSITION}.", {**POSITION_SCHEMA, "default": "latest"}),
         _CURSOR,
         query(
             "partitions",

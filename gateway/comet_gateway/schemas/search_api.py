@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from comet_gateway.http.raw_route import path, query
 from comet_gateway.schemas.common import NATURAL_TEXT
-from comet_gateway.schemas.records_api import RECORD_OUT, TEXT64, TOPIC
+from comet_gateway.schemas.lists import POSITION_SCHEMA
+from comet_gateway.schemas.records_api import CURSOR, RECORD_OUT, TEXT64, TOPIC
 
 Schema = dict[str, Any]
 
@@ -21,8 +22,8 @@ number, `true`, `false`, `null` or text; quote text that looks like one of the o
 a name applies to each entry, and one match is enough. An absent field matches no condition."""
 
 _SELECTION: Final[list[Schema]] = [
-    query("start", f"Start, inclusive: {_POSITION} (of one partition).", {"type": "string", "default": "earliest"}),
-    query("end", f"End, exclusive: {_POSITION} (of one partition).", {"type": "string", "default": "latest"}),
+    query("start", f"Start, inclusive: {_POSITION} (of one partition).", {**POSITION_SCHEMA, "default": "earliest"}),
+    query("end", f"End, exclusive: {_POSITION} (of one partition).", {**POSITION_SCHEMA, "default": "latest"}),
     query("order", "Records that come first.", {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}),
     query(
         "partitions",
@@ -37,7 +38,7 @@ _SELECTION: Final[list[Schema]] = [
         **query("where", WHERE, {"type": "array", "items": {"type": "string", "maxLength": 500}, "maxItems": 8}),
         "style": "form", "explode": True,
     },
-    query("cursor", "Cursor of an earlier search.", {"type": "string", "pattern": "^c1\\."}),
+    query("cursor", "Cursor of an earlier search.", CURSOR),
     query(
         "values", "Form of values, as when records are read.",
         {"type": "string", "enum": ["auto", "text", "base64"], "default": "auto"},

@@ -21,7 +21,7 @@ TOKENS_MAX: Final = RECORDS_MAX
 TOKEN_CHARS_MAX: Final = 1_000
 
 _EXAMPLE: Final = "ARU7EMTvzauJZ0UjAQABAgMEBQYHCAkKCwwNDg8DAAAAKgAAAAAAAAAEd29ya3F1b3Rlcw"
-Token = Annotated[str, Field(max_length=TOKEN_CHARS_MAX)]
+Token = Annotated[str, Field(max_length=TOKEN_CHARS_MAX, pattern="^[A-Za-z0-9_-]+$")]
 
 
 def _example(**members: Any) -> ConfigDict:

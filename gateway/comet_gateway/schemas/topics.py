@@ -9,9 +9,9 @@ from pydantic import ConfigDict, Field, create_model, model_validator
 import comet
 from comet.admin.parameters import PARTITION_MAX, PARTITIONS_MAX
 from comet.settings.topic import REPLICAS_MAX, TOPIC_SETTINGS, SettingSource, TopicSetting, plain
-from comet_gateway.schemas.common import Int64, Model, ProblemDocument
+from comet_gateway.schemas.common import Int64, Model, Offset, ProblemDocument, int64_between
 from comet_gateway.schemas.derived import SettingName, model_of
-from comet_gateway.schemas.lists import DRY_RUN_TEXT, Name, PositionText, Strict
+from comet_gateway.schemas.lists import DRY_RUN_TEXT, Name, PositionText, Strict, alone
 
 _literal: Any = Literal
 
@@ -29,8 +29,8 @@ def _example(row: TopicSetting) -> Any:
 
 def _requested(row: TopicSetting) -> Any:
     kind = _kind(row)
-    if not row.words and row.bits < 64:
-        kind = Annotated[kind, Field(ge=row.low, le=row.high)]
+    if not row.words:
+        kind = int64_between(row.low, row.high) if row.bits == 64 else Annotated[kind, Field(ge=row.low, le=row.high)]
     bounds = "" if row.words else f" From {row.low} to {row.high}."
     return kind | None, Field(default=None, description=row.about + (" -1: no limit." if row.unlimited else bounds))
 
@@ -73,7 +73,9 @@ class TopicChanges(TopicSettingsGiven):
     model_config = ConfigDict(json_schema_extra={"examples": [SETTINGS_EXAMPLE, {"unset": [*SETTINGS_EXAMPLE]}]})
 
     unset: list[SettingName] = Field(
-        default=[], max_length=len(TOPIC_SETTINGS), description="Settings that get the cluster's default again."
+        default=[],
+        max_length=len(TOPIC_SETTINGS),
+        description="Settings that get the cluster's default again; none that the same request sets.",
     )
 
     @model_validator(mode="after")
@@ -163,7 +165,7 @@ Index = Annotated[int, Field(ge=0, le=PARTITION_MAX)]
 
 class RecordsBefore(Strict):
     partition: Index
-    before: Int64 = Field(description="The first offset to keep.")
+    before: Offset = Field(description="The first offset to keep.")
 
 
 class RecordsDeletion(Strict):
@@ -171,11 +173,12 @@ class RecordsDeletion(Strict):
 
     model_config = ConfigDict(
         json_schema_extra={
+            "oneOf": [alone("before", "offsets"), alone("offsets", "before", "partitions")],
             "examples": [
                 {"before": "-1h"},
                 {"before": "latest", "partitions": [0, 2]},
                 {"offsets": [{"partition": 0, "before": "1042"}]},
-            ]
+            ],
         }
     )
 

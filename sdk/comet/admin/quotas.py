@@ -23,12 +23,23 @@ Principal = Annotated[
 ]
 OfPrincipal = Annotated[str, Input("Only the quota of this one.", example="client:billing")]
 BytesIn = Annotated[
-    int, Input("Bytes that it may send to a broker per second; 0: no limit.", 0, RATE_MAX, unit="bytes", metavar="SIZE")
+    int,
+    Input(
+        "Bytes that it may send to a broker per second, 1024 or more; 0: no limit.",
+        0,
+        RATE_MAX,
+        unit="bytes",
+        metavar="SIZE",
+    ),
 ]
 BytesOut = Annotated[
     int,
     Input(
-        "Bytes of records that a broker sends to it per second; 0: no limit.", 0, RATE_MAX, unit="bytes", metavar="SIZE"
+        "Bytes of records that a broker sends to it per second, 1024 or more; 0: no limit.",
+        0,
+        RATE_MAX,
+        unit="bytes",
+        metavar="SIZE",
     ),
 ]
 Requests = Annotated[int, Input("Frames and calls at a broker per second; 0: no limit.", 0, RATE_MAX)]

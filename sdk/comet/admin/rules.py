@@ -188,8 +188,10 @@ NOT_ENFORCED: Final = "not enforced: the broker has no superusers"
 
 Need: TypeAlias = tuple[str, str, str]  # operation, kind and name, as in a rule
 
-PRINCIPAL: Final = r"[a-z]+:[^\s*]{1,256}"  # a regular expression; a role is in the same form
-ROLE: Final = r"role:[^\s*]{1,256}"
+# Regular expressions. Brokers also refuse a principal with other text that cannot be printed. A role has the same form.
+PRINCIPAL: Final = r"[a-z]+:[^\s*\x00-\x1f\x7f-\x9f]{1,256}"
+ROLE: Final = r"role:[^\s*\x00-\x1f\x7f-\x9f]{1,256}"
+RULE_NAME: Final = r"^(\*|[A-Za-z0-9_][A-Za-z0-9._-]{0,248}\*?)$"
 
 Principal = Annotated[
     str,
@@ -203,6 +205,7 @@ Operations = Annotated[
     Sequence[str],
     Input(
         "read, write, create, delete, alter, describe.",
+        pattern=f"^({'|'.join(RuleOperation)})$",
         items_max=len(RuleOperation),
         example=("read",),
         metavar="OPERATION,...",
@@ -217,8 +220,10 @@ OfMember = Annotated[str, Input("Only the roles of this one.", example="client:b
 TokenRoles = Annotated[
     str, Input("Roles that its token has, beside those that are granted, separated by commas.", example="role:finance")
 ]
-RuleKind = Annotated[ResourceKind, Input("Kind of what it is done with.", example="topic")]
-ResourceName = Annotated[str, Input("Its name, or a prefix and *; * for the cluster.", example="invoices")]
+RuleKind = Annotated[ResourceKind, Input("Kind of what it is done with; each has its own operations.", example="topic")]
+ResourceName = Annotated[
+    str, Input("Its name, or a prefix and *; * for the cluster.", pattern=RULE_NAME, example="invoices")
+]
 Deny = Annotated[bool, Input("Deny instead of allow.")]
 
 
