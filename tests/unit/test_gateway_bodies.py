@@ -21,11 +21,12 @@ from comet_gateway.http import incoming_body, request_body
 from comet_gateway.http.auth import ANONYMOUS, Principal, Role
 from comet_gateway.http.incoming_body import IncomingBody
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.traffic import Sender, Traffic
+from comet_gateway.http.shares import Holder
+from comet_gateway.http.traffic import Traffic
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstandard.compress}
 SMALL = Limits(body_bytes_max=1000, unpacked_bytes_max=5000, line_bytes_max=100)
-ANN = Sender("ann", anonymous=False)
+ANN = Holder("ann", "192.0.2.1", is_admin=False)
 
 
 def coming(chunks: Sequence[bytes], *, breaks_off: bool = False) -> Receive:
@@ -53,7 +54,7 @@ def arriving(
     limits: Limits,
     traffic: Traffic | None = None,
     *,
-    sender: Sender = ANN,
+    sender: Holder = ANN,
     kind: str = request_body.JSON,
 ) -> IncomingBody:
     scope: Scope = {
@@ -317,16 +318,16 @@ async def test_a_request_that_ends_before_its_body_gives_its_place_back(feed: Fe
     ("sender", "share", "code"),
     [
         (ANN, 75, "TOO_MANY_REQUESTS"),
-        (Sender("192.0.2.1", anonymous=True), 12, "TOO_MANY_REQUESTS"),
+        (Holder("192.0.2.1", "192.0.2.1", is_admin=False, anonymous=True), 13, "TOO_MANY_REQUESTS"),
         (None, 25, "OVERLOADED"),  # another address each time
     ],
 )
-async def test_a_sender_has_a_share_of_the_places(sender: Sender | None, share: int, code: str) -> None:
+async def test_a_sender_has_a_share_of_the_places(sender: Holder | None, share: int, code: str) -> None:
     limits = Limits(bodies_max=100)
     traffic = Traffic(limits)
 
     def place(number: int) -> IncomingBody:
-        own = sender or Sender(f"192.0.2.{number}", anonymous=True)
+        own = sender or Holder(f"192.0.2.{number}", f"192.0.2.{number}", is_admin=False, anonymous=True)
         return arriving(never, limits, traffic, sender=own)
 
     bodies = [place(number) for number in range(share)]
@@ -335,7 +336,7 @@ async def test_a_sender_has_a_share_of_the_places(sender: Sender | None, share: 
     assert traffic.bodies == share
     problem = await problem_of(place(share).receive())
     assert problem.code == code
-    other = asyncio.create_task(arriving(never, limits, traffic, sender=Sender("bob", anonymous=False)).receive())
+    other = asyncio.create_task(arriving(never, limits, traffic, sender=ANN._replace(name="bob")).receive())
     await asyncio.sleep(0)
     assert traffic.bodies == share + 1
     for task in (*waiting, other):

@@ -24,7 +24,7 @@ from comet_gateway.http.compression import chosen
 from comet_gateway.http.guard import Admission
 from comet_gateway.http.origins import Security, checked_origin, origin_allowed
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.quotas import Holder
+from comet_gateway.http.shares import Holder
 from comet_gateway.schemas.common import Model
 
 OWN = "http://127.0.0.1:8080"

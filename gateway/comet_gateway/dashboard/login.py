@@ -23,9 +23,9 @@ from comet_gateway.http.auth import Gatekeeper, Principal
 from comet_gateway.http.login_redirect import HOME, back_to, see_other
 from comet_gateway.http.origins import PAGE_HEADERS, Security
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.quotas import client_address
 from comet_gateway.http.raw_route import Answer, RawRoute
 from comet_gateway.http.sessions import Visit
+from comet_gateway.http.shares import client_address
 from comet_gateway.oidc import login_attempt
 from comet_gateway.oidc.client import CALLBACK
 from comet_gateway.oidc.login_flow import REFUSALS, LoginFlow, LoginRefused

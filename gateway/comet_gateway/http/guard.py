@@ -40,8 +40,8 @@ from comet_gateway.http.incoming_body import IncomingBody
 from comet_gateway.http.needs import NEEDS, named
 from comet_gateway.http.origins import PAGE_HEADERS, SAFE_METHODS, HeaderPairs, Security
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.quotas import client_address, holder_of
 from comet_gateway.http.sessions import CSRF_HEADER, Visit
+from comet_gateway.http.shares import client_address, holder_of
 from comet_gateway.http.topic_roles import require_topic
 from comet_gateway.http.traffic import Traffic
 

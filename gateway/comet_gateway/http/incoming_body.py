@@ -15,11 +15,10 @@ from typing import Final
 from starlette.types import Message, Receive, Scope
 
 from comet_gateway.config import KIB, Limits
-from comet_gateway.http.auth import ANONYMOUS, Principal
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.quotas import client_address
+from comet_gateway.http.shares import Holder, holder_of
 from comet_gateway.http.timeouts import LATE_S, until
-from comet_gateway.http.traffic import Sender, Traffic
+from comet_gateway.http.traffic import Traffic
 
 SMALL_BYTES: Final = 64 * KIB  # bodies up to this size are not counted: requests_max and bodies_max bound them
 
@@ -28,8 +27,8 @@ class IncomingBody:
     """At `scope["comet.body"]` of each admitted request but GET. Created and closed by the route's admission."""
 
     __slots__ = (
-        "_counted", "_deadline", "_document", "_ended", "_held", "_limits", "_receive", "_received", "_scope",
-        "_sender", "_traffic", "_waited_s", "_waiting_since",
+        "_counted", "_deadline", "_document", "_ended", "_held", "_holder", "_limits", "_receive", "_received",
+        "_scope", "_traffic", "_waited_s", "_waiting_since",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, traffic: Traffic, limits: Limits, *, document: bool) -> None:
@@ -43,7 +42,7 @@ class IncomingBody:
         self._ended = False
         self._received = 0
         self._held = 0
-        self._sender: Sender | None = None  # while it has a place
+        self._holder: Holder | None = None  # while it has a place
         self._waited_s = 0.0  # for the client in all
         self._waiting_since = 0.0
         self._deadline = 0.0
@@ -94,10 +93,10 @@ class IncomingBody:
 
     def _wait(self) -> float:
         """Takes a place, unless it has one. Returns when the wait has been too long, in loop time."""
-        if self._sender is None:
-            sender = _sender(self._scope)
-            self._traffic.await_body(sender)
-            self._sender = sender
+        if self._holder is None:
+            holder = holder_of(self._scope)
+            self._traffic.await_body(holder)
+            self._holder = holder
         limits = self._limits
         left_s = limits.idle_s
         if not self._streamed:
@@ -116,15 +115,9 @@ class IncomingBody:
         raise Problem("BODY_STALLED", detail)
 
     def _leave(self) -> None:
-        if self._sender is not None:
-            self._traffic.resume(self._sender)
-            self._sender = None
-
-
-def _sender(scope: Scope) -> Sender:
-    principal: Principal = scope["comet.principal"]
-    anonymous = principal is ANONYMOUS
-    return Sender(client_address(scope) if anonymous else principal.name, anonymous)
+        if self._holder is not None:
+            self._traffic.resume(self._holder)
+            self._holder = None
 
 
 async def _message(receive: Receive) -> Message:

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from comet_gateway.config import Limits
-from comet_gateway.http.quotas import Quota
+from comet_gateway.http.shares import Shares
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class Connections:
         self._random = random or Random()
         self._all: set[Connection] = set()
         self._watch: asyncio.Task[None] | None = None
-        self.members = Quota("group members", "members_max", limits, turned_away)
-        self.replays = Quota("replays", "replays_max", limits, turned_away)
+        self.members = Shares("group members", "members_max", limits, turned_away)
+        self.replays = Shares("replays", "replays_max", limits, turned_away)
         self.subscriptions = 0
 
     @contextmanager

@@ -35,7 +35,7 @@ from comet_gateway.brokers.user_access import UserAccess
 from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import while_there
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.quotas import holder_of
+from comet_gateway.http.shares import holder_of
 from comet_gateway.push import frames
 from comet_gateway.push.connections import Connections
 from comet_gateway.push.events import Begun, Event, Failed, Latest, Lost

@@ -26,7 +26,7 @@ from comet_gateway.brokers.backend import Backend
 from comet_gateway.brokers.user_access import UserAccess
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.quotas import holder_of
+from comet_gateway.http.shares import holder_of
 from comet_gateway.http.wire import Gone, Wire, wire_of
 from comet_gateway.push import frames, session
 from comet_gateway.push.close_codes import Close

@@ -18,8 +18,8 @@ from comet_gateway.http.client_disconnect import while_there
 from comet_gateway.http.negotiation import Form, form
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.http.query_params import QueryParams, whole
-from comet_gateway.http.quotas import holder_of
 from comet_gateway.http.raw_route import Answer, RawRoute, Reply
+from comet_gateway.http.shares import holder_of
 from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_gateway.records.merge import Isolation, Merged, MergePartition, Order, Range, merge, problem_of
 from comet_gateway.records.record_json import Values, fragments

@@ -17,7 +17,7 @@ from comet.share.tokens import Token
 from comet_gateway.config import Limits
 from comet_gateway.http.client_disconnect import while_there
 from comet_gateway.http.problems import Problem, answers
-from comet_gateway.http.quotas import holder_of
+from comet_gateway.http.shares import holder_of
 from comet_gateway.http.topic_roles import require_topic
 from comet_gateway.records.record_json import Values, each
 from comet_gateway.routes.admin import Users

@@ -1,4 +1,4 @@
-"""Quotas: each principal gets its share, and administrators the last ones."""
+"""Shares: each principal gets its share, and administrators the last ones."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 from comet_gateway.config import Limits
 from comet_gateway.http.auth import UNRESTRICTED, Principal, Role
 from comet_gateway.http.problems import Problem
-from comet_gateway.http.quotas import Holder, Quota, holder_of
+from comet_gateway.http.shares import Holder, Shares, holder_of
 
 ANN = Holder("ann", "10.0.0.1", is_admin=False)
 BEN = Holder("ben", "10.0.0.1", is_admin=False)
 ADA = Holder("ada", "10.0.0.1", is_admin=True)
 
 
-def quota(turned_away: Counter[str] | None = None, **limits: int) -> Quota:
+def shares(turned_away: Counter[str] | None = None, **limits: int) -> Shares:
     found = turned_away if turned_away is not None else Counter()
-    return Quota("replays", "replays_max", Limits(**{"replays_max": 20, **limits}), found)
+    return Shares("replays", "replays_max", Limits(**{"replays_max": 20, **limits}), found)
 
 
-def taken(shared: Quota, holder: Holder) -> Problem:
+def taken(shared: Shares, holder: Holder) -> Problem:
     """Takes places until one is refused."""
     for _ in range(1_000):
         try:
@@ -33,7 +33,7 @@ def taken(shared: Quota, holder: Holder) -> Problem:
 
 def test_a_principal_gets_its_share_and_is_told_which_limit_that_is() -> None:
     turned_away: Counter[str] = Counter()
-    shared = quota(turned_away)
+    shared = shares(turned_away)
     refused = taken(shared, ANN)
     assert (shared.taken, refused.code, refused.kind.status) == (10, "TOO_MANY_REQUESTS", 429)
     assert refused.detail == "'ann' has 10 of 20 replays, its share"
@@ -45,7 +45,7 @@ def test_a_principal_gets_its_share_and_is_told_which_limit_that_is() -> None:
 
 
 def test_the_last_places_are_for_administrators() -> None:
-    shared = quota()
+    shared = shares()
     taken(shared, ANN)
     refused = taken(shared, BEN)
     assert (shared.taken, refused.code) == (18, "OVERLOADED")
@@ -57,13 +57,13 @@ def test_the_last_places_are_for_administrators() -> None:
 
 @pytest.mark.parametrize(("most", "percent", "share"), [(1, 50, 1), (3, 50, 2), (20, 100, 20), (20, 1, 1)])
 def test_a_share_is_at_least_one_place(most: int, percent: int, share: int) -> None:
-    shared = quota(replays_max=most, principal_share_percent=percent)
+    shared = shares(replays_max=most, principal_share_percent=percent)
     taken(shared, ADA)
     assert shared.taken == share
 
 
 def test_a_place_is_given_back_after_an_error() -> None:
-    shared = quota()
+    shared = shares()
     with pytest.raises(ValueError, match="a bug"), shared.held(ANN):
         raise ValueError("a bug")
     assert shared.taken == 0
