@@ -15,17 +15,20 @@ import gc
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
 import uvicorn
+from uvicorn.config import create_ssl_context
 
 import comet
 from comet.errors import InvalidArgument, Unavailable
 from comet.processes.descriptors import raise_descriptor_limit
 from comet_gateway.app import create_app
 from comet_gateway.config import GatewayConfig
+from comet_gateway.http.certificate import Certificate
 from comet_gateway.http.uvicorn_http import Protocol
 from comet_gateway.http.uvicorn_websocket import SocketProtocol
 
@@ -81,12 +84,28 @@ class Server(uvicorn.Server):
                 ssl_keyfile=config.tls_key or None,
             )
         )
+        self._certificate: Certificate | None = None
         try:
             self.config.load()
+            if self.config.ssl is not None:
+                self._certificate = Certificate(config.tls_cert, config.tls_key, self._tls_context)
+                self._certificate.serve(self.config.ssl)
         except OSError as error:  # includes SSLError
             raise InvalidArgument(
                 f"cannot use the certificate {config.tls_cert} with {config.tls_key}: {error}"
             ) from None
+
+    def _tls_context(self) -> ssl.SSLContext:
+        """A context as uvicorn makes it, with what the files hold now."""
+        return create_ssl_context(
+            certfile=self.gateway.tls_cert,
+            keyfile=self.gateway.tls_key,
+            password=None,
+            ssl_version=self.config.ssl_version,
+            cert_reqs=self.config.ssl_cert_reqs,
+            ca_certs=None,
+            ciphers=self.config.ssl_ciphers,
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:  # the loop handles them
@@ -132,13 +151,16 @@ class Server(uvicorn.Server):
             self._on_ready(self.url)
 
     async def main_loop(self) -> None:
-        checking = asyncio.create_task(self._check_ready())
+        beside = [asyncio.create_task(self._check_ready())]
+        if self._certificate is not None:
+            beside.append(asyncio.create_task(self._certificate.follow()))
         while not self._stop.is_set():
             await self.on_tick(0)  # sets the Date header of answers
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._stop.wait()
-        checking.cancel()
+        for task in beside:
+            task.cancel()
         await self._drain()
 
     async def _check_ready(self) -> None:

@@ -27,12 +27,14 @@ from websockets.typing import Subprotocol
 
 import comet
 from comet.processes.ports import HeldPorts
+from comet.security.certificates import Authority
 from comet_gateway import GatewayConfig
 from comet_gateway.brokers.readiness import NO_BROKER
 from comet_gateway.config import MIB
 from comet_gateway.http import uvicorn_http
 from comet_gateway.http.auth import new_token
 from comet_gateway.server import Server
+from tests.waiting import until_answered
 
 TIMEOUT_S = 60
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -180,6 +182,55 @@ def test_https(tmp_path: Path) -> None:
         answer = get(f"{started.url}/livez", verify=ssl.create_default_context(cafile=str(certificate)))
         assert answer.status_code == 200
         assert "strict-transport-security" in answer.headers
+
+
+async def test_a_replaced_certificate_needs_no_restart_and_fails_no_request(tmp_path: Path) -> None:
+    first, second = (Authority.create(tmp_path / name, name) for name in ("first", "second"))
+    cert, key = tmp_path / "gateway.pem", tmp_path / "gateway.key"
+
+    def put(authority: Authority) -> None:
+        issued = authority.issue_broker(1, ["127.0.0.1"])
+        key.write_bytes(issued.key.read_bytes())
+        cert.write_bytes(issued.cert.read_bytes())
+
+    def trusting(*authorities: Authority) -> httpx.AsyncClient:
+        context = ssl.create_default_context(cadata="".join(one.ca.read_text() for one in authorities))
+        return httpx.AsyncClient(base_url=started.url, timeout=TIMEOUT_S, verify=context)
+
+    async def admitted(authority: Authority) -> bool:
+        """By a new connection."""
+        try:
+            async with trusting(authority) as client:
+                return (await client.get("/livez")).status_code == 200
+        except httpx.ConnectError:
+            return False
+
+    put(first)
+    with gateway("--tls-cert", str(cert), "--tls-key", str(key)) as started:
+        async with trusting(first) as kept:
+            assert (await kept.get("/livez")).status_code == 200
+            assert not await admitted(second)
+            put(second)
+            stopped = asyncio.Event()
+
+            async def load() -> None:
+                while not stopped.is_set():
+                    async with trusting(first, second) as each:
+                        assert (await each.get("/livez")).status_code == 200
+
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(load())
+                assert await until_answered(lambda: admitted(second), within_s=TIMEOUT_S)
+                stopped.set()
+            assert not await admitted(first)
+            assert (await kept.get("/livez")).status_code == 200  # on the connection of before
+        key.write_text("half a key")
+        assert started.process.stderr is not None
+        said = iter(started.process.stderr.readline, "")
+        assert await asyncio.to_thread(lambda: any("the earlier certificate stays in use" in line for line in said))
+        assert await admitted(second)
+        put(first)
+        assert await until_answered(lambda: admitted(first), within_s=TIMEOUT_S)
 
 
 # ---- running
