@@ -42,8 +42,8 @@ def _time(name: str, about: str, low_ms: int = 0, high_ms: int = _DAY_MS) -> Set
 
 
 SETTINGS: Final = (
-    _row("bootstrap", "text", "Initial brokers, separated by commas."),
-    _row("host", "text", "Address to listen on; beyond loopback it needs tokens_file or oidc_issuer, and tls_cert or proxies."),
+    _row("bootstrap", "text", "Initial brokers, separated by commas; if it is not given, COMET_BOOTSTRAP."),
+    _row("host", "text", "Address to listen on; beyond loopback it needs users (tokens_file, oidc_issuer) and tls_cert or proxies."),
     _row("port", "number", "Port to listen on; 0 picks a free one.", 0, 65535),
     _row("origins", "words", "Other origins whose pages may call the gateway, such as https://app.example.com."),
     _row("hosts", "words", "Accepted Host names, beside addresses, localhost and `host`; * for any."),
@@ -132,6 +132,7 @@ SETTINGS: Final = (
     _count("redrives_max", "Redrive and discard requests at once."),
 )  # fmt: skip
 TABLE: Final = Table(SETTINGS, config_variable=CONFIG_VARIABLE)
+BOOTSTRAP_VARIABLE: Final = "COMET_BOOTSTRAP"
 _LIMITS: Final = frozenset(field.name for field in fields(Limits))
 
 
@@ -149,8 +150,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
-    """Merges flags (by setting name; None: not given), environment and file. Raises InvalidArgument."""
+    """Merges flags (by setting name; None: not given), environment and file. Raises InvalidArgument.
+
+    Without a `bootstrap` of its own a gateway takes that of clients, which it is, as it takes their COMET_CLIENT_*."""
     values = TABLE.merged(flags, environ)
+    if shared := environ.get(BOOTSTRAP_VARIABLE):
+        values = {"bootstrap": shared, **values}
     if bool(values.get("tls_cert")) != bool(values.get("tls_key")):
         raise InvalidArgument("tls_cert and tls_key belong together: give both or neither")
     for origin in values.get("origins", ()):

@@ -35,6 +35,15 @@ def test_nothing_given_is_the_defaults() -> None:
     assert told().config == GatewayConfig()
 
 
+def test_the_brokers_are_those_of_clients_unless_it_has_its_own(tmp_path: Path) -> None:
+    clients: dict[str, Any] = {"COMET_BOOTSTRAP": "b1:9092"}
+    assert told(**clients).config.bootstrap == "b1:9092"
+    assert told(**clients, COMET_GATEWAY_BOOTSTRAP="b2:9092").config.bootstrap == "b2:9092"
+    assert told(**clients, file='bootstrap = "b3:9092"', folder=tmp_path).config.bootstrap == "b3:9092"
+    assert told("--bootstrap", "b4:9092", **clients).config.bootstrap == "b4:9092"
+    assert told(COMET_BOOTSTRAP="").config == GatewayConfig()
+
+
 def test_every_field_can_be_set_and_has_one_meaning() -> None:
     expected = [field.name for field in (*fields(GatewayConfig), *fields(Limits)) if field.name != "limits"]
     assert len(set(expected)) == len(expected)
