@@ -84,13 +84,21 @@ def call(work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
     """Runs a coroutine on the background loop and waits for it; when the wait is interrupted, it is cancelled."""
     future = begin(work)
     try:
-        return future.result(timeout_s)
-    except concurrent.futures.TimeoutError:
-        if future.done():
-            raise
-        raise Timeout(f"no result within {timeout_s} s") from None
+        if not _ended(future, timeout_s):
+            raise Timeout(f"no result within {timeout_s} s")
+        return future.result()
     finally:
         future.cancel()
+
+
+def _ended(future: concurrent.futures.Future[T], timeout_s: float | None) -> bool:
+    """Waits for the end of a call, with a lock of its own.
+
+    Ctrl-C in `future.result` can hit threading.Condition between its locks, and comes out as a RuntimeError."""
+    waiting = threading.Lock()
+    waiting.acquire()
+    future.add_done_callback(lambda _: waiting.release())
+    return waiting.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s))
 
 
 async def computed(function: Callable[[], T]) -> T:

@@ -325,7 +325,7 @@ def test_a_synchronous_consumer_continues_after_a_record_that_cannot_be_decoded(
 def interrupt_once_it_waits(thread: int) -> None:
     """As Ctrl-C does, once that thread waits for the loop of comet.sync."""
     called: set[str] = set()
-    while "call" not in called or "wait" not in called:
+    while "_ended" not in called:
         frame = sys._current_frames().get(thread)
         called = set()
         while frame is not None:
