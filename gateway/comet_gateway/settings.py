@@ -43,7 +43,7 @@ def _time(name: str, about: str, low_ms: int = 0, high_ms: int = _DAY_MS) -> Set
 
 SETTINGS: Final = (
     _row("bootstrap", "text", "Initial brokers, separated by commas; if it is not given, COMET_BOOTSTRAP."),
-    _row("host", "text", "Address to listen on; beyond loopback it needs users (tokens_file, oidc_issuer) and tls_cert or proxies."),
+    _row("host", "text", "Address to listen on; beyond loopback it needs users, and tls_cert or proxies."),
     _row("port", "number", "Port to listen on; 0 picks a free one.", 0, 65535),
     _row("origins", "words", "Other origins whose pages may call the gateway, such as https://app.example.com."),
     _row("hosts", "words", "Accepted Host names, beside addresses, localhost and `host`; * for any."),

@@ -97,7 +97,8 @@ def _ended(future: concurrent.futures.Future[T], timeout_s: float | None) -> boo
     Ctrl-C in `future.result` can hit threading.Condition between its locks, and comes out as a RuntimeError."""
     waiting = threading.Lock()
     waiting.acquire()
-    future.add_done_callback(lambda _: waiting.release())
+    # On the loop's thread: an interrupt here could leave the future locked, and the loop waiting for it.
+    _background_loop().call_soon_threadsafe(future.add_done_callback, lambda _: waiting.release())
     return waiting.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s))
 
 

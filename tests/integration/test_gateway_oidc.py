@@ -190,7 +190,12 @@ async def test_without_a_tokens_file_the_gateway_is_locked(world: OidcWorld) -> 
         cookie = browser.cookies["comet_login"]
         answer = await browser.post("/login", headers=PAGE, data={"form": cookie, "token": "x"})
         assert (page.status_code, answer.status_code) == (200, 401)
-    assert create_app(GatewayConfig(**{**_settings(world.config), "host": "0.0.0.0"})).state.oidc is not None
+    assert (
+        create_app(
+            GatewayConfig(**{**_settings(world.config), "host": "0.0.0.0", "proxies": ("192.0.2.9",)})
+        ).state.oidc
+        is not None
+    )
 
 
 async def test_without_a_provider_its_addresses_are_not_there(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from comet.security.certificates import Authority
 from comet.wire.bearer import make_access_key, read_access_key
 from comet_gateway.app import create_app
 from comet_gateway.http.auth import ROLES, Role, new_token
+from comet_gateway.oidc.client import CALLBACK
 from comet_gateway.routes import documentation
 from comet_web import render
 from tests.robustness.machine import Networks, two_networks
@@ -48,10 +49,13 @@ BETWEEN_BROKERS: Final = {call for call in CALLS if "Replication" in call or "Co
 REFLECTIONS: Final = {call for call in CALLS if "ServerReflection" in call}
 UNAUTHENTICATED: Final = "UNAUTHENTICATED CREDENTIALS_REFUSED"
 REFUSED: Final = ("UNIMPLEMENTED", "FORBIDDEN", "TOPIC_NOT_FOUND", "GROUP_NOT_FOUND", "PARTITION_NOT_FOUND")
-# A client without a rule finds brokers and coordinators, and lists of nothing.
+# A client without a rule finds brokers and coordinators, lists of nothing, and that it may do nothing.
 WITHOUT_RULES: Final = {
     f"/comet.v1.{call}"
-    for call in ("Comet/FetchMetadata", "Comet/FindCoordinator", "Comet/Stream", "Admin/ListTopics", "Admin/ListGroups")
+    for call in (
+        *("Comet/FetchMetadata", "Comet/FindCoordinator", "Comet/Stream"),
+        *("Admin/ListTopics", "Admin/ListGroups", "Admin/CheckAccess"),
+    )
 }
 # Frames that name nothing; those of transactions are refused as such.
 ALONE: Final = (
@@ -282,8 +286,10 @@ def test_a_gateway_serves_no_stranger_and_each_role_what_its_row_says(networks: 
                 assert check_role(role, found).keys() > served.keys()
                 assert found["https GET /v1/topics"] == f"200 {SECRET}"
     assert not [what for what, answer in strangers.items() if SECRET in answer]
-    own_pages_only = {("POST", "/login"): "403 FOREIGN_ORIGIN", ("POST", "/logout"): "403 FOREIGN_ORIGIN"}
-    assert {one: answer for one, answer in served.items() if answer != "200"} == own_pages_only
+    others = {("POST", "/login"): "403 FOREIGN_ORIGIN", ("POST", "/logout"): "403 FOREIGN_ORIGIN"}
+    for path in ("/login/oidc", CALLBACK):  # it has no identity provider
+        others |= {("GET", path): "404 NOT_FOUND", ("HEAD", path): "404"}
+    assert {one: answer for one, answer in served.items() if answer != "200"} == others
     public = {f"{method} {template}" for method, template in served if method != "HEAD"}
     assert public == documented("gateway") == {f"{one} {path}" for (one, path), role in ROLES.items() if not role}
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from comet.admin.acts import OPERATIONS
 from comet.admin.rules import Need
+from comet.types import AUDIT_TOPIC
 from comet_web.pages import PAGES
 
 ALL: Final = "*"
@@ -21,6 +22,7 @@ _OF_PAGES: Final = {  # more, by the page's name
     "quotes": ("read topic *",),
     "dead_letters": ("read topic *",),
     "dead_letter_topic": ("read topic {topic}",),
+    "audit": (f"read topic {AUDIT_TOPIC}",),
 }
 _NOTHING: Final[tuple[str, ...]] = ()
 _READ: Final = ("read topic {topic}",)
