@@ -102,10 +102,13 @@ OF_SEVERAL: Final = (  # members or parameters that do not go together
     r".* name each partition once",
     r".* is named twice",
     r".* a quota limits something: .*",
+    r".* an idempotency key needs acks=1 or .*",
     r".* NDJSON is written as it arrives, so it cannot have an idempotency key",
 )
 OF_TEXT: Final = (  # that no regular expression of JSON Schema can say, or of this gateway's settings
-    r".* is not a principal: .*",
+    r".* is not a (principal|role): .*",
+    r".* is a role: name a principal .*",
+    r".* a role has no roles: .*",
     r".* bytes_(in|out) is 0 \(no limit\), or at least 1024, .*",
     r".* rate must be at most .* at this gateway, .*",
     r".* greater than or equal to -9223372036854775808",  # which FastAPI writes as a float

@@ -191,6 +191,7 @@ Need: TypeAlias = tuple[str, str, str]  # operation, kind and name, as in a rule
 # Regular expressions. Brokers also refuse a principal with other text that cannot be printed. A role has the same form.
 PRINCIPAL: Final = r"[a-z]+:[^\s*\x00-\x1f\x7f-\x9f]{1,256}"
 ROLE: Final = r"role:[^\s*\x00-\x1f\x7f-\x9f]{1,256}"
+_LISTED_ROLE: Final = r"role:[^\s*,\x00-\x1f\x7f-\x9f]{1,256}"
 RULE_NAME: Final = r"^(\*|[A-Za-z0-9_][A-Za-z0-9._-]{0,248}\*?)$"
 
 Principal = Annotated[
@@ -218,7 +219,12 @@ Member = Annotated[str, Input("The principal that has the role.", pattern=f"^{PR
 OfRole = Annotated[str, Input("Only the members of this one.", example="role:finance")]
 OfMember = Annotated[str, Input("Only the roles of this one.", example="client:billing")]
 TokenRoles = Annotated[
-    str, Input("Roles that its token has, beside those that are granted, separated by commas.", example="role:finance")
+    str,
+    Input(
+        "Roles that its token has, beside those that are granted, separated by commas.",
+        pattern=rf"^({_LISTED_ROLE}(,{_LISTED_ROLE})*)?$",
+        example="role:finance",
+    ),
 ]
 RuleKind = Annotated[ResourceKind, Input("Kind of what it is done with; each has its own operations.", example="topic")]
 ResourceName = Annotated[
