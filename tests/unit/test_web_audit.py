@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -116,9 +117,9 @@ def test_the_page_says_why_it_has_no_events(state: str, part: str, tone: str, co
 
 def test_markup_in_events_stays_text() -> None:
     hostile = "<b>&\"'</b>"
-    event = AuditRecord(
-        0, 1, NOW, hostile, 1, hostile, hostile, hostile, hostile, hostile, hostile, hostile, hostile, request=hostile
-    )
+    texts = ("principal", "credential", "address", "operation", "kind", "name", "code", "message", "request", "via")
+    more: dict[str, Any] = dict.fromkeys(texts, hostile)
+    event = AuditRecord(0, 1, NOW, hostile, 1, **more)
     page = next(page for page in PAGES if page.name == "audit")
     asked = replace(PAGE, query={"principal": hostile, "sort": hostile})
     html = render.page(
@@ -136,13 +137,15 @@ def test_an_event_is_read_from_its_record() -> None:
     value = {
         "time": "2026-11-28T09:15:02.250000+00:00", "broker": 1, "event": "admin", "principal": "client:ops",
         "credential": "3f9a51c07d42", "address": "10.0.0.7", "operation": "DeleteTopic", "kind": "topic",
-        "name": "orders", "dry_run": True, "count": 2, "request": {"name": "orders"}, "later": "ignored",
+        "name": "orders", "via": "client:gateway", "dry_run": True, "count": 2, "request": {"name": "orders"},
+        "later": "ignored",
     }  # fmt: skip
     found = event_of(json.dumps(value).encode(), 0, 7, NOW)
     assert found == AuditRecord(
         0, 7, NOW, "admin", 1, "client:ops", "3f9a51c07d42", "10.0.0.7", "DeleteTopic", "topic", "orders",
-        count=2, dry_run=True, request='{"name":"orders"}',
+        count=2, dry_run=True, request='{"name":"orders"}', via="client:gateway",
     )  # fmt: skip
+    assert cells(found)["via"] == ("client:gateway", "")
 
 
 @pytest.mark.parametrize(

@@ -509,6 +509,7 @@ class AuditRecord:
     count: int = 0  # of repetitions
     dry_run: bool = False
     request: str = ""  # of an admin act, as JSON
+    via: str = ""  # the gateway that acted for the principal
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,6 +213,7 @@ def event_of(value: bytes | None, partition: int, offset: int, time_us: int) -> 
         count=_number(found, "count"),
         dry_run=found.get("dry_run") is True,
         request=msgspec.json.encode(request).decode()[:TEXT_CHARS_MAX] if request else "",
+        via=_text(found, "via"),
     )
 
 

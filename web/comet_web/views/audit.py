@@ -33,6 +33,7 @@ COLUMNS: Final = (
     Column("details", "Details", title="The message of the error, or the request of an admin act"),
     Column("count", "Times", numeric=True, title="Repetitions are counted and reported once a minute"),
     Column("address", "Address", title="Of the client"),
+    Column("via", "Via", title="The gateway that acted for the principal", hidden=True),
     Column("broker", "Broker", numeric=True),
     Column("credential", "Credential", title="Id of the access key, or of the key that signed the token", hidden=True),
 )
@@ -92,6 +93,7 @@ def _row(topic: str, event: AuditRecord) -> Row:
         _details(event),
         numbers.count(max(event.count, 1), tone="" if event.count > 1 else "muted"),
         Cell(event.address) if event.address else _dash(),
+        Cell(event.via) if event.via else _dash(),
         Cell(str(event.broker), event.broker) if event.broker else _dash(),
         Cell(event.credential) if event.credential else _dash(),
     )
