@@ -12,7 +12,7 @@ from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.http.auth import UNRESTRICTED, Principal, Role
 from comet_gateway.http.problems import Problem
 from comet_gateway.routes.redrive_answer import SettlingSlots
-from comet_gateway.search.slots import Slots, quota_key
+from comet_gateway.search.slots import Slots, share_key
 
 SOURCES: Any = SimpleNamespace(config=GatewayConfig(limits=Limits(searches_max=4, redrives_max=2)))
 
@@ -35,10 +35,10 @@ def test_where_nobody_is_known_all_slots_are_for_everybody() -> None:
     slots = Slots(SOURCES)
     with ExitStack() as all_:
         for _ in range(4):
-            all_.enter_context(slots.take(quota_key(UNRESTRICTED)))
+            all_.enter_context(slots.take(share_key(UNRESTRICTED)))
         with pytest.raises(Problem, match="4 searches"):
-            slots.check(quota_key(UNRESTRICTED))
-    assert quota_key(Principal("anna", Role.VIEWER)) == "anna"
+            slots.check(share_key(UNRESTRICTED))
+    assert share_key(Principal("anna", Role.VIEWER)) == "anna"
 
 
 def test_settling_has_slots_of_its_own() -> None:

@@ -32,7 +32,7 @@ from comet_gateway.schemas.records import PARTITION_MAX
 from comet_gateway.search.filters import Filters
 from comet_gateway.search.scan import Batch, Budget, Scan
 from comet_gateway.search.selection import Selection, located
-from comet_gateway.search.slots import Slots, quota_key
+from comet_gateway.search.slots import Slots, share_key
 from comet_web.facts import Progress, RecordPreview, TopicDetail, TopicRecords
 from comet_web.page_request import PageRequest
 from comet_web.views import records as view
@@ -215,7 +215,7 @@ async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIte
     if query.get("cursor"):
         selection = replace(selection, cursor=Cursor.parse(query["cursor"]))
     budget = Budget(view.limit_of(query), limits.search_records_max, limits.search_bytes_max, limits.search_s)
-    with session.sources.part(Slots).take(quota_key(session.principal)):
+    with session.sources.part(Slots).take(share_key(session.principal)):
         walk = await _walk(session.sources, name, selection, budget)
         scan = walk.scan
         waiting: list[Any] = []

@@ -28,7 +28,7 @@ from comet_gateway.search.answer import WalkAnswer
 from comet_gateway.search.export import CONTENT_TYPES, Format, exported, writer
 from comet_gateway.search.scan import Budget, Hit, Scan
 from comet_gateway.search.selection import LISTS, NAMES, Selection, located
-from comet_gateway.search.slots import Slots, quota_key
+from comet_gateway.search.slots import Slots, share_key
 
 router = APIRouter(prefix="/v1", route_class=RawRoute)
 
@@ -162,7 +162,7 @@ async def _scan(
     request: Request, selection: Selection, budget: Budget, *, skip_corrupt: bool = True
 ) -> tuple[Scan, bytes]:
     state = request.scope["app"].state
-    state.sources.part(Slots).check(quota_key(request.scope["comet.principal"]))  # before requests to brokers
+    state.sources.part(Slots).check(share_key(request.scope["comet.principal"]))  # before requests to brokers
     backend: Backend = state.backend
     most = state.config.limits.merged_partitions_max
     wanted = await backend.catalog.with_topic(

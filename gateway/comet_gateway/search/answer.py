@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
 from comet_gateway.http.origins import HeaderPairs
-from comet_gateway.search.slots import Slots, quota_key
+from comet_gateway.search.slots import Slots, share_key
 
 T = TypeVar("T")
 
@@ -31,8 +31,8 @@ class WalkAnswer:
         headers: HeaderPairs,
         give_up_s: float,
     ) -> None:
-        self._quota_key = quota_key(request.scope["comet.principal"])
-        slots.check(self._quota_key)
+        self._share_key = share_key(request.scope["comet.principal"])
+        slots.check(self._share_key)
         self._request = request
         self._slots = slots
         self._make = make
@@ -40,7 +40,7 @@ class WalkAnswer:
         self._give_up_s = give_up_s
 
     async def __call__(self, send: Send) -> None:
-        with self._slots.take(self._quota_key):
+        with self._slots.take(self._share_key):
             gone = asyncio.create_task(_until_gone(self._request), name="gateway: until the client goes")
             parts = self._make()
             try:

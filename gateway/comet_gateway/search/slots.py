@@ -12,7 +12,7 @@ from comet_gateway.http.auth import UNRESTRICTED, Principal
 from comet_gateway.http.problems import Problem
 
 
-def quota_key(principal: Principal) -> str:
+def share_key(principal: Principal) -> str:
     """The name that a slot is counted for; empty without authentication."""
     return "" if principal is UNRESTRICTED else principal.name
 
