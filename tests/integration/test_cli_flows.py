@@ -274,7 +274,7 @@ def test_a_keyring_encrypts_and_decrypts(up: Up, tmp_path: Path) -> None:
     assert done.stdout == b"" and b"read it without --keyring" in done.stderr
     for form in ("value", "raw", "key-value"):
         done = up.run(*whole, "--format", form, code=1)
-        assert done.stdout == b"", "ciphertext is no value"
+        assert done.stdout == b"", "ciphertext must not be printed"
         assert b"record 0 of sealed/0: its value is encrypted with key 'a'" in done.stderr
     shown = [json.loads(line) for line in up.run(*whole, "--json").stdout.splitlines()]
     assert [(one.get("encrypted"), one.get("value"), one["key"]) for one in shown] == [

@@ -1,4 +1,4 @@
-"""The user for whom a gateway calls, in the metadata of a call."""
+"""The user of a gateway's call, in the metadata of the call."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_a_discovery_names_endpoints_over_tls() -> None:
             "https://[",
             "https://x/#y",
         ):
-            with pytest.raises(InvalidArgument, match=f"its {name} is no https URL"):
+            with pytest.raises(InvalidArgument, match=f"its {name} must be an https URL"):
                 metadata_of(metadata(**{name: url}), ISSUER)
 
 

@@ -171,7 +171,7 @@ class AccessControl:
 
 
 def check_user(user: ActingFor) -> None:
-    """Raises InvalidArgument for one that is no user, or for which no rule can be."""
+    """Raises InvalidArgument unless it is a user that a rule can name."""
     check_principal(user.principal)
     if not user.principal.startswith((USER, TOKEN)):
         raise InvalidArgument(f"a gateway acts for users, such as {USER}ann or {TOKEN}ann, not for {user.principal}")

@@ -218,7 +218,7 @@ def metadata_of(data: bytes, issuer: str) -> ProviderMetadata:
 def _endpoint(metadata: dict[str, Any], name: str) -> str:
     url = metadata.get(name)
     if not isinstance(url, str) or not _URL.fullmatch(url) or not is_private(url) or "#" in url:
-        raise InvalidArgument(f"its {name} is no https URL: {_shown(url)}")
+        raise InvalidArgument(f"its {name} must be an https URL, not {_shown(url)}")
     return url
 
 

@@ -277,7 +277,7 @@ class TokenSource:
 
 
 def expiry_of(token: str) -> float | None:
-    """When a JWT expires, unverified; None: it is no JWT, or does not say."""
+    """The time at which a JWT expires, unverified. None: the text is not a JWT, or has no `exp`."""
     if not is_token(token):
         return None
     payload = token.split(".")[1]

@@ -224,5 +224,5 @@ def _credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
 
 def connect(address: str, *, tls: TlsFiles | None = None, bearer: Bearer | None = None) -> Channel:
     """A channel to "host:port"; nothing happens on the network until it is used. Raises Unavailable if the files of TLS
-    cannot be read now, or there is no access key or token to present."""
+    cannot be read now, or if the client has no access key or token yet."""
     return GrpcChannel(address, tls=tls, bearer=bearer)
