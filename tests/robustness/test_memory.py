@@ -18,6 +18,7 @@ from comet.errors import CometError, LimitExceeded
 from comet.v1 import records_pb2 as pb
 from comet.wire.grpc_channel import GrpcChannel
 from comet_broker import limits
+from comet_broker.memory.guard import UNFINISHED_SHARE
 from tests.robustness.machine import memory_group
 from tests.robustness.process import BrokerProcess, broker
 from tests.robustness.unfinished_messages import UnfinishedMessages
@@ -80,7 +81,9 @@ async def test_unfinished_messages_are_shed(small: BrokerProcess, path: str) -> 
         finally:
             abuse.close()
         assert abuse.sent_bytes > 64 << 20, "it took them as long as it had memory"
-        assert len(abuse.ended) == 64 or abuse.closed
+        # A call that the broker took only after it had ended the others may stay, if memory is enough for it.
+        left = 0 if abuse.closed else abuse.calls - len(abuse.ended)
+        assert left * FRAME_BYTES < UNFINISHED_SHARE * MEMORY_BYTES
         with pytest.raises(LimitExceeded, match="short of memory") as ended:  # no whole message came from it, either
             async with asyncio.timeout(30):
                 await silent.read()
