@@ -352,7 +352,14 @@ class Broker:
                 groups_reading=group_admin.reading,
             ),
             records=records,
-            coordination=Coordination(coordinator=coordinator, founding=founding, ends=ends, topics=topics, view=view),
+            coordination=Coordination(
+                coordinator=coordinator,
+                founding=founding,
+                ends=ends,
+                topics=topics,
+                view=view,
+                transactions=self._transaction_partitions,
+            ),
             groups=group_admin,
             acquire=AcquireCalls(
                 env, view=view, peers=peers, topics=topics, table=self.shares, founding=founding, drain=self._drain

@@ -11,11 +11,14 @@ import pytest
 
 import comet
 import comet.testing
-from comet.errors import ProducerFenced, StaleGeneration, TransactionAborted, TransactionNotOpen
+from comet.errors import InvalidArgument, ProducerFenced, StaleGeneration, TransactionAborted, TransactionNotOpen
+from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import groups_pb2 as pb
+from comet_broker.coordination.markers import METHOD as WRITE_MARKERS
+from comet_broker.core.transactions import EPOCH_MAX
 from tests.integration.group_client import Member
 from tests.integration.local_cluster import until
-from tests.integration.transactions_world import OUTPUTS, PARTITIONS, Producer, World
+from tests.integration.transactions_world import OUTPUTS, PARTITIONS, Output, Producer, World
 
 NOTHING: list[list[bytes]] = [[] for _ in OUTPUTS]
 
@@ -114,6 +117,48 @@ async def test_readers_are_free_when_an_abandoned_transaction_runs_out_of_time(w
     assert await world.all_seen() == everywhere(b"x")
     with pytest.raises(TransactionAborted):
         await one.end(commit=True)
+
+
+# ---- markers of programs that are no coordinators
+
+
+async def send_marker(world: World, output: Output, producer_id: int, epoch: int, *, commit: bool) -> list[int]:
+    """A marker as a stranger sends it to a partition's leader, over the network."""
+    leader = world.brokers[world.leader(*output)]
+    tp = coordination.PartitionId(topic_id=world.leading(output).topic_id, partition=output[1])
+    request = coordination.WriteMarkersRequest(producer_id=producer_id, epoch=epoch, commit=commit, partitions=[tp])
+    channel = world.network.connect(leader.registration.brokers_address)
+    try:
+        answer = await channel.unary(WRITE_MARKERS, request, coordination.WriteMarkersResponse, 10.0)
+    finally:
+        await channel.close()
+    assert isinstance(answer, coordination.WriteMarkersResponse)
+    return list(answer.codes)
+
+
+async def test_only_what_the_coordinator_has_decided_ends_a_transaction(world: World) -> None:
+    one = await opened(world)
+    await one.write_all(b"first")
+    ends_before = [world.leading(output).high_watermark for output in OUTPUTS]
+    for output in OUTPUTS:
+        for epoch in (one.epoch, one.epoch + 1, EPOCH_MAX):
+            for commit in (True, False):
+                with pytest.raises(InvalidArgument, match="has not"):
+                    await send_marker(world, output, one.producer_id, epoch, commit=commit)
+        with pytest.raises(InvalidArgument, match="has not"):
+            await send_marker(world, output, one.producer_id + 1, EPOCH_MAX, commit=False)
+    assert [world.leading(output).high_watermark for output in OUTPUTS] == ends_before
+    assert await world.all_seen() == NOTHING
+    epoch = one.epoch
+    await one.end(commit=True)
+    for output in OUTPUTS:
+        with pytest.raises(InvalidArgument, match="has not aborted"):
+            await send_marker(world, output, one.producer_id, epoch, commit=False)
+        assert await send_marker(world, output, one.producer_id, epoch, commit=True) == [0], "as repeated"
+    await one.write_all(b"second")
+    await one.end(commit=True)
+    assert await world.all_seen() == everywhere(b"first", b"second")
+    assert world.readers_are_free()
 
 
 # ---- coordinators that go away

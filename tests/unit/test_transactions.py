@@ -36,6 +36,7 @@ from comet_broker.core.transactions import (
     TransactionRecord,
     TransactionState,
     age_of,
+    decided,
     ended,
     step,
 )
@@ -162,6 +163,16 @@ def test_who_has_lost_a_marker_is_told_how_it_ended() -> None:
     assert (ended(aborted, 1), ended(aborted, 2), ended(aborted, 3)) == (True, False, None)
     replaced = run(aborted, AGAIN)
     assert (ended(replaced, 1), ended(replaced, 2), ended(replaced, replaced.epoch)) == (True, False, None)
+
+
+def test_markers_are_for_what_is_decided() -> None:
+    for record in (NEW, OPEN):
+        assert decided(record, 1) is None
+    aborting = run(OPEN, TimedOut(1))
+    assert (decided(COMMITTING, 1), decided(aborting, 1)) == (True, False)
+    assert decided(COMMITTING, 2) is None and decided(aborting, EPOCH_MAX) is None
+    after = run(COMMITTING, Marked(1), AddPartition(2, TP))
+    assert (decided(after, 1), decided(after, 2), decided(after, 3)) == (True, None, None)
 
 
 def test_how_transactions_ended_is_known_until_too_many_were_aborted() -> None:

@@ -1,6 +1,7 @@
 """Sends the markers of an ended transaction to the leaders of its partitions, until each has them in its log.
 
     coordinator ── WriteMarkers{producer, epoch, commit, partitions} ──► each leader, this broker among them
+                     the leader ── Outcome{producer, epoch} ──► the coordinator that it knows: decided so?
                 ◄── a code per partition ──
                 repeated for those without a marker, at their current leaders; a deleted topic needs none
 

@@ -10,6 +10,7 @@ from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.coordination.ends import LocalEnds
 from comet_broker.coordination.founding import Founding
 from comet_broker.coordination.markers import write_here
+from comet_broker.coordination.transaction_partitions import TransactionPartitions
 from comet_broker.core import slots
 from comet_broker.partitions.topics import TopicTable
 
@@ -18,13 +19,21 @@ class Coordination:
     """The coroutines behind the unary calls, protobuf in and out; raises CometErrors."""
 
     def __init__(
-        self, *, coordinator: Coordinator, founding: Founding, ends: LocalEnds, topics: TopicTable, view: ClusterView
+        self,
+        *,
+        coordinator: Coordinator,
+        founding: Founding,
+        ends: LocalEnds,
+        topics: TopicTable,
+        view: ClusterView,
+        transactions: TransactionPartitions,
     ) -> None:
         self._coordinator = coordinator
         self._founding = founding
         self._ends = ends
         self._topics = topics
         self._view = view
+        self._transactions = transactions
 
     async def find_coordinator(self, request: pb.FindCoordinatorRequest) -> pb.FindCoordinatorResponse:
         number = slots.slot_of(slots.check_name(request.name))
@@ -41,13 +50,15 @@ class Coordination:
         return await self._coordinator.slot(number).transactions.add_partition(request)
 
     async def outcome(self, request: coordination.OutcomeRequest) -> coordination.OutcomeResponse:
-        """Called by the leader of a partition that finds a transaction open in its log."""
+        """Called by the leader of a partition that finds a transaction open in its log, or is to write a marker."""
         number = slots.slot_of_producer(request.producer_id)
         if number is None:
             raise TransactionNotOpen(f"producer id {request.producer_id} was not assigned by a coordinator")
         return await self._coordinator.slot(number).transactions.outcome(request)
 
     async def write_markers(self, request: coordination.WriteMarkersRequest) -> coordination.WriteMarkersResponse:
+        """Called by the coordinator of a transaction, or by a program that says so: the coordinator is asked."""
+        await self._transactions.check_marker(request.producer_id, request.epoch, request.commit)
         return await write_here(self._topics, self._view, request)
 
     # ---- groups

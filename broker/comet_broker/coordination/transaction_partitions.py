@@ -1,7 +1,8 @@
 """Requests of a partition's leader to the coordinator of a transaction, wherever it is.
 
-    add_partition     adds the partition                    Coordination.AddPartition
-    outcome    committed, aborted or open               Coordination.Outcome
+    add_partition    adds the partition                           Coordination.AddPartition
+    outcome          committed, aborted or open                   Coordination.Outcome
+    check_marker     raises unless the marker says the outcome    Coordination.Outcome
 
 The producer's id tells the slot, and the cluster the slot's coordinator: this broker, or another. A refusal is final. A
 coordinator that is moving, loading or out of reach is waited for, for a while.
@@ -15,7 +16,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
-from comet.errors import NotCoordinator, Timeout, TransactionNotOpen, Unavailable
+from comet.errors import InvalidArgument, NotCoordinator, Timeout, TransactionNotOpen, Unavailable
 from comet.v1 import coordination_pb2 as pb
 from comet_broker.cluster.peers import Peers
 from comet_broker.coordination.coordinator import Coordinator
@@ -33,7 +34,7 @@ RETRY_S_MAX: Final = 0.2
 
 
 class TransactionPartitions:
-    """`PartitionContext.add_partition` and `PartitionContext.outcome`. Owned by the broker."""
+    """`add_partition` and `outcome` of a `PartitionContext`, and the check of markers. Owned by the broker."""
 
     def __init__(self, env: Env, *, coordinator: Coordinator, peers: Peers) -> None:
         self._me = env.me
@@ -52,13 +53,24 @@ class TransactionPartitions:
 
     async def outcome(self, producer_id: int, epoch: int) -> bool | None:
         """Whether the transaction was committed; None while it is open. Raises as `add_partition` does."""
+        answer = await self._ask(producer_id, epoch)
+        return answer.committed if answer.over else None
+
+    async def check_marker(self, producer_id: int, epoch: int, commit: bool) -> None:
+        """Raises InvalidArgument unless the coordinator has decided so. Without certificates any program can send a
+        marker, and one of a later epoch would shut the producer out of the partition."""
+        answer = await self._ask(producer_id, epoch)
+        if not answer.decided or answer.committed != commit:
+            ended = "committed" if commit else "aborted"
+            raise InvalidArgument(f"the coordinator of producer {producer_id} has not {ended} its transaction {epoch}")
+
+    async def _ask(self, producer_id: int, epoch: int) -> pb.OutcomeResponse:
         request = pb.OutcomeRequest(producer_id=producer_id, epoch=epoch)
 
         async def here(transactions: Transactions) -> pb.OutcomeResponse:
             return await transactions.outcome(request)
 
-        answer = await self._request(producer_id, here, "Outcome", request, pb.OutcomeResponse)
-        return answer.committed if answer.over else None
+        return await self._request(producer_id, here, "Outcome", request, pb.OutcomeResponse)
 
     async def _request(
         self,

@@ -57,6 +57,7 @@ from comet_broker.core.transactions import (
     TransactionLoaded,
     TransactionRecord,
     TransactionState,
+    decided,
     ended,
     step,
 )
@@ -227,18 +228,25 @@ class Transactions:
         return coordination.AddPartitionResponse()
 
     async def outcome(self, request: coordination.OutcomeRequest) -> coordination.OutcomeResponse:
-        """The outcome of a transaction without a marker in a partition's log. The marker was lost with the end of the
-        log, or is on its way. Called by the partition's leader."""
-        await self._slot.journal.written()  # no other coordinator has had the slot until now
-        if self._closed is not None:
-            raise self._closed
+        """The outcome of a transaction, for the leader of a partition without a marker of it: the marker was lost with
+        the end of the log, or is on its way."""
         one = self._ids.of_producer(request.producer_id)
         if one is None:
+            await self._slot.journal.written()  # no other coordinator has had the slot, and made the id, until now
+            if self._closed is not None:
+                raise self._closed
+            one = self._ids.of_producer(request.producer_id)
+        if one is None:
             return coordination.OutcomeResponse(over=not self._unreadable)
+        record = one.record
         await self._stored(one)
         self._check(one)
-        committed = ended(one.record, request.epoch)
-        return coordination.OutcomeResponse(over=committed is not None, committed=bool(committed))
+        committed = decided(record, request.epoch)
+        return coordination.OutcomeResponse(
+            over=ended(record, request.epoch) is not None,
+            committed=bool(committed),
+            decided=committed is not None,
+        )
 
     async def end(self, ending: pb.EndTransaction, stream: MemberConnection | None = None) -> pb.EndedTransaction:
         one = self._find(ending)

@@ -80,6 +80,13 @@ def ended(record: TransactionRecord, epoch: int) -> bool | None:
     return epoch >= record.known_from and epoch not in record.aborted
 
 
+def decided(record: TransactionRecord, epoch: int) -> bool | None:
+    """Whether an epoch's markers commit it, False if unknown; None before the decision. It never changes."""
+    if epoch == record.epoch and record.state in ENDING:
+        return record.state is TransactionState.COMMITTING
+    return ended(record, epoch)
+
+
 # ---- events
 
 

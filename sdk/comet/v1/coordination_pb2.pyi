@@ -57,12 +57,14 @@ class OutcomeRequest(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class OutcomeResponse(_message.Message):
-    __slots__ = ("over", "committed")
+    __slots__ = ("over", "committed", "decided")
     OVER_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_FIELD_NUMBER: _ClassVar[int]
     over: bool
     committed: bool
-    def __init__(self, over: _Optional[bool] = ..., committed: _Optional[bool] = ...) -> None: ...
+    decided: bool
+    def __init__(self, over: _Optional[bool] = ..., committed: _Optional[bool] = ..., decided: _Optional[bool] = ...) -> None: ...
 
 class PartitionEndsRequest(_message.Message):
     __slots__ = ("queries",)

@@ -85,7 +85,8 @@ class CoordinationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Outcome(self, request, context):
-        """A leader that finds a transaction open in its log, to the coordinator: is it over?
+        """A leader, to the coordinator: how does a transaction end? It asks for one that is open in its log when it begins to
+        lead, and before it writes a marker.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
