@@ -3,156 +3,45 @@ level debug; then all that they have written, shown and been started with is sea
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
 import re
+import signal
 import subprocess
-import time
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import httpx
-import jwt
-import psutil
 import pytest
 import websockets
 from cryptography.hazmat.primitives.asymmetric import ec
-from jwt.algorithms import ECAlgorithm
 
 import comet
-from comet.security.access_keys import add_access_key, brokers_file
-from comet.security.certificates import Authority
-from comet.wire.bearer import id_of, make_access_key, read_access_key
+from comet.cli._local_etcd import password_of
+from comet.wire.bearer import make_access_key
 from comet_gateway.http.auth import new_token
 from comet_web.pages import PAGES
 from tests.integration.test_cli_flows import COMET
+from tests.integration.test_cluster_cli import TIMEOUT_S, started
+from tests.market.servers import alpaca, market
 from tests.robustness.gateway_process import GatewayProcess
-from tests.robustness.process import BrokerProcess, free_port
+from tests.robustness.secret_world import Secrets, World
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 TOPIC: Final = "orders"
-ISSUER: Final = "https://login.example"
 CLEARTEXT: Final = "the-value-that-only-its-reader-may-see"
 SHOWN: Final = tuple(page.path.format(topic=TOPIC, broker=1, partition=0, group="none") for page in PAGES)
 DOCUMENTS: Final = (
     "/metrics", "/openapi.json",
     *(f"/v1/{name}" for name in ("cluster", "brokers/1/statistics", "rules", "access-keys", "topics")),
 )  # fmt: skip
-
-
-@dataclass
-class Secrets:
-    """Each by its name: texts, of which a part is enough to find it."""
-
-    texts: dict[str, str] = field(default_factory=dict)
-
-    def add(self, name: str, text: str) -> str:
-        self.texts[name] = text
-        return text
-
-    def add_pem(self, path: Path) -> None:
-        """A line of its base64 is unique."""
-        lines = [line for line in path.read_text().splitlines() if not line.startswith("-")]
-        self.add(f"private key {path.name}", lines[1])
-
-    def found_in(self, data: bytes) -> list[str]:
-        return [name for name, text in self.texts.items() if _part(text).encode() in data]
-
-
-def _part(text: str) -> str:
-    """What no public text has: of an access key the part behind its id, of a token its signature."""
-    return text.split("_", 2)[-1] if id_of(text) is not None else text.rpartition(".")[2]
-
-
-class World:
-    """Processes with marked secrets, and what they were seen to write."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.secrets = Secrets()
-        self.seen: dict[str, bytes] = {}  # by where
-        self.arguments: set[str] = set()
-        self.security = folder / "security"
-        authority = Authority.create(self.security, "comet")
-        issued = authority.issue_broker(1, ["127.0.0.1", "localhost"])
-        self.ca = authority.ca
-        for key in (*self.security.glob("*.key"), issued.key):
-            self.secrets.add_pem(key)
-        self.admin_key = add_access_key(self.security, "admin")
-        self.secrets.add("access key of the administrator", read_access_key(self.admin_key))
-        self.signing = ec.generate_private_key(ec.SECP256R1())
-        jwk = {**ECAlgorithm.to_jwk(self.signing.public_key(), as_dict=True), "kid": "one"}
-        self.file("jwks.json", json.dumps({"keys": [jwk]}))
-        self.metrics_token = self.secrets.add("token of metrics", "metrics-token-8f1c2a77d09b")
-        settings = {
-            "clients_cert": issued.cert, "clients_key": issued.key,
-            "brokers_ca": authority.ca, "brokers_cert": issued.cert, "brokers_key": issued.key,
-            "access_keys": brokers_file(self.security),
-            "jwt_issuer": ISSUER, "jwt_audience": "comet", "jwt_keys": folder / "jwks.json",
-            "metrics_token": self.metrics_token, "log_level": "debug",
-        }  # fmt: skip
-        rows = [f'{name} = "{value}"' for name, value in settings.items()]
-        self.metrics_port, brokers_port = free_port(), free_port()
-        rows += ['superusers = ["client:admin", "user:root"]', f"metrics_port = {self.metrics_port}"]
-        rows += [f"brokers_port = {brokers_port}"]
-        config = self.file("broker.toml", "\n".join(rows))
-        self.broker = BrokerProcess(folder / "data", options=("--config", str(config)))
-        self.token, row = new_token("ann", "admin")
-        self.secrets.add("token of the gateway", self.token)
-        self.tokens_file = self.file("tokens.toml", row)
-        self.gateway: GatewayProcess | None = None
-
-    def file(self, name: str, text: str) -> Path:
-        path = self.folder / name
-        path.write_text(text)
-        path.chmod(0o600)
-        return path
-
-    def jwt(self, name: str, *, seconds: float = 600.0, key: ec.EllipticCurvePrivateKey | None = None) -> Path:
-        claims = {"iss": ISSUER, "aud": "comet", "sub": name, "exp": time.time() + seconds}
-        text = jwt.encode(claims, key or self.signing, "ES256", {"kid": "one"})
-        self.secrets.add(f"token of {name}", text)
-        return self.file(f"{name}.token", text)
-
-    def bootstrap(self, **files: Path) -> comet.Bootstrap:
-        return comet.Bootstrap(self.broker.address, ca=self.ca, **files)
-
-    def command(self, *words: str, key: Path | None = None, public: bool = True) -> str:
-        """Runs `comet …`; what it says is searched, if that is not a secret by intent."""
-        environ = {
-            **os.environ,
-            "COMET_BOOTSTRAP": self.broker.address,
-            "COMET_CLIENT_CA": str(self.ca),
-            "COMET_CLIENT_ACCESS_KEY": str(key or self.admin_key),
-        }
-        self.arguments.add(" ".join(words))
-        done = subprocess.run([*COMET, *words], capture_output=True, env=environ, timeout=60, check=False)
-        self.saw(f"errors of comet {words[0]}", done.stderr)
-        if public:
-            self.saw(f"output of comet {words[0]}", done.stdout)
-        return done.stdout.decode()
-
-    def saw(self, where: str, data: bytes) -> None:
-        self.seen[where] = self.seen.get(where, b"") + data
-
-    def look_at_processes(self) -> None:
-        """The arguments of all that run, which every user of the machine may read."""
-        for process in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error):
-                self.saw("arguments of processes", "\0".join(process.cmdline()).encode())
-
-    def look_at_files(self) -> None:
-        """All that the broker and the gateway have written."""
-        own = {self.folder / "broker.toml", *self.folder.glob("*.token"), *self.folder.glob("*.access-key")}
-        own |= {self.folder / "keyring"}
-        for path in self.folder.rglob("*"):
-            if path.is_file() and self.security not in path.parents and path not in own:
-                self.saw(f"file {path.relative_to(self.folder)}", path.read_bytes())
 
 
 @pytest.fixture
@@ -269,14 +158,112 @@ async def test_no_secret_is_in_what_is_written_shown_or_passed_on(
 ) -> None:
     await use_clients(world)
     await use_gateway(world, monkeypatch)
-    world.look_at_processes()
+    world.secrets.look_at_processes()
     assert world.gateway is not None
     assert world.gateway.terminate() == 0 and world.broker.terminate() == 0
     world.look_at_files()
     world.saw("arguments of commands", "\n".join(world.arguments).encode())
-    assert {"file data.log", "file gateway.log", "page /topics", "arguments of processes"} <= world.seen.keys()
-    assert len(world.seen["file data.log"]) > 1_000 and len(world.secrets.texts) >= 14
-    leaks = {where: names for where, data in world.seen.items() if (names := world.secrets.found_in(data))}
-    assert leaks == {}
-    for name, text in world.secrets.texts.items():
-        assert name in world.secrets.found_in(f"... {text} ...".encode()), "the search finds what is there"
+    seen = world.secrets.seen
+    assert {"file data.log", "file gateway.log", "page /topics", "arguments of processes"} <= seen.keys()
+    assert len(seen["file data.log"]) > 1_000 and len(world.secrets.texts) >= 14
+    assert world.secrets.leaks() == {}
+
+
+# ---- a cluster of `comet up`, with its etcd
+
+
+def run(secrets: Secrets, where: str, *words: str, **environ: str) -> int:
+    """Runs `comet …`; all that it says is searched."""
+    done = subprocess.run(
+        [*COMET, *words], capture_output=True, env=os.environ | environ, timeout=TIMEOUT_S, check=False
+    )
+    secrets.saw(where, done.stdout + done.stderr)
+    return done.returncode
+
+
+async def test_no_secret_of_a_cluster_and_its_etcd_is_written_shown_or_passed_on(tmp_path: Path) -> None:
+    data, secrets = tmp_path / "data", Secrets()
+    words = ("--secure", "--brokers", "3", "--port", "0", "--gateway-port", "0", "--log-level", "debug")
+    with started("up", *words, "--data", str(data)) as (process, document):
+        password = secrets.add("password of etcd", password_of(data / "etcd.password"))
+        wrong = secrets.add("wrong password of etcd", "wrong-password-55d0b1c2")
+        for key in (data / "security").glob("*.key"):
+            secrets.add_pem(key)
+        etcd, brokers = document["etcd"]["address"], [broker["address"] for broker in document["brokers"]]
+        clients = {**document["environment"], "COMET_BOOTSTRAP": ",".join(brokers)}
+        assert run(secrets, "comet topic", "topic", "create", TOPIC, **clients) == 0
+        assert run(secrets, "comet cluster", "cluster", "--statistics", **clients) == 0
+        for name, text in (("right", password), ("wrong", wrong)):
+            environ = {**clients, "COMET_ETCD_USER": "root", "COMET_ETCD_PASSWORD": text}
+            run(secrets, f"comet doctor, {name}", "doctor", "--etcd", etcd, "--port", "0", "--json", **environ)
+        settings = {"etcd": etcd, "etcd_user": "root", "etcd_password": wrong, "data": tmp_path / "fourth", "id": 4}
+        config = tmp_path / "broker.toml"
+        config.write_text("".join(f"{name} = {json.dumps(str(value))}\n" for name, value in settings.items()))
+        config.chmod(0o600)
+        fourth = ("broker", "--config", str(config), "--port", "0", "--log-level", "debug")
+        assert run(secrets, "a broker with the wrong password", *fourth) != 0
+        async with httpx.AsyncClient(base_url=document["gateway"], timeout=30) as http:
+            for path in (*SHOWN, "/about/diagnostics.json", *DOCUMENTS):
+                secrets.saw(f"page {path}", (await http.get(path)).content)
+        async with httpx.AsyncClient(base_url=f"http://{etcd}", timeout=30) as http:
+            for path in ("/metrics", "/version", "/health", "/debug/vars"):
+                secrets.saw(f"etcd's {path}", (await http.get(path)).content)
+        secrets.look_at_processes()
+        os.kill(document["etcd"]["pid"], signal.SIGKILL)
+        assert process.stderr is not None
+        secrets.saw("errors of comet up", f"{process.stderr.readline()}{process.stderr.readline()}".encode())
+        again = ("topic", "create", f"{TOPIC}.2")  # etcd is about to answer: each try takes as long as a command
+        assert any(run(secrets, "comet topic", *again, **clients) == 0 for _ in range(TIMEOUT_S))
+        process.terminate()
+        output, rest = process.communicate(timeout=TIMEOUT_S)
+        secrets.saw("output of comet up", f"{json.dumps(document)}{output}{rest}".encode())
+    journal = data / "etcd" / "member" / "wal"  # etcd's own: it has the passwords of those who log in
+    secrets.look_at_files(tmp_path, {data / "security", data / "etcd.password", journal, config})
+    found = {"file data/etcd.log", "file data/broker-1.log", "file data/gateway.log", "file data/etcd/member/snap/db"}
+    assert found | {"arguments of processes", "page /topics", "etcd's /metrics"} <= secrets.seen.keys()
+    assert b"--data-dir" in secrets.seen["arguments of processes"], "etcd's"
+    assert secrets.leaks() == {}
+    assert not any((data / name).stat().st_mode & 0o077 for name in ("etcd", "etcd.log", "etcd.password"))
+
+
+# ---- the demo, which passes its environment on to all that it starts
+
+
+def look_at_demo(secrets: Secrets, folder: Path, *words: str, **environ: str) -> None:
+    """While it runs: it removes its logs when it ends."""
+    with subprocess.Popen(
+        [*COMET, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | environ
+    ) as process:
+        assert process.stdout is not None
+        said = b"".join(process.stdout.readline() for _ in range(3))  # a line a second
+        secrets.look_at_processes()
+        secrets.look_at_files(folder, ())
+        process.send_signal(signal.SIGINT)
+        secrets.saw("the demo", said + b"".join(process.communicate(timeout=TIMEOUT_S)))
+    assert b"symbols, lag" in said
+
+
+async def test_no_secret_of_the_demo_is_written_shown_or_passed_on(world: World, tmp_path: Path) -> None:
+    """A feed that logs in with a key, a broker that demands one, and wrong ones for both."""
+    secrets, folder = world.secrets, tmp_path / "temporary"
+    folder.mkdir()
+    key, secret = (secrets.add(f"{name} of the feed", f"{name}-e41b7c90d2aa") for name in ("key", "secret"))
+    clients = {
+        "COMET_CLIENT_CA": str(world.ca), "COMET_CLIENT_ACCESS_KEY": str(world.admin_key),
+        "COMET_ALPACA_KEY": key, "COMET_ALPACA_SECRET": secret, "TMPDIR": str(folder),
+    }  # fmt: skip
+    wrong = world.file("wrong.access-key", secrets.add("unknown access key", make_access_key()))
+    demo = ("demo", "--bootstrap", world.broker.address, "--no-spark")
+    look_at_demo(secrets, folder, *demo, **clients)
+    assert b"comet_demo.feed" in secrets.seen["arguments of processes"]
+    assert any(where.endswith("feed.log") for where in secrets.seen), sorted(secrets.seen)
+    assert run(secrets, "the demo, refused", *demo, **clients | {"COMET_CLIENT_ACCESS_KEY": str(wrong)})
+    async with market(alpaca(key="another")) as server:
+        feed = ("-m", "comet_demo.feed", "--provider", "alpaca", "--url", server.url, "--bootstrap")
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, *feed, world.broker.address, env=os.environ | clients, stdout=PIPE, stderr=STDOUT
+        )
+        secrets.saw("the feed, refused", (await asyncio.wait_for(child.communicate(), TIMEOUT_S))[0])
+    assert b"check COMET_ALPACA_KEY" in secrets.seen["the feed, refused"]
+    world.look_at_files()
+    assert secrets.leaks() == {}

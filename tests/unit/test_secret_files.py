@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from comet import Bootstrap, Keyring
 from comet.errors import InvalidArgument
 from comet.security.files import read_secret, write_file
+from comet.wire.bearer import read_token
+from comet.wire.pasted import check_path
+from comet.wire.tls import TlsFiles
 
 
 def test_the_data_is_synced_before_the_rename_and_the_name_after_it(
@@ -35,3 +41,35 @@ def test_a_secret_is_for_its_owner_and_of_bounded_size(tmp_path: Path) -> None:
         read_secret(path, 5)
     with pytest.raises(InvalidArgument, match="cannot read"):
         read_secret(tmp_path / "none", 5)
+
+
+ACCESS_KEY = "comet_3f9a51c07d42_" + 43 * "x"
+JWT = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"
+PEM = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n"
+RING = f"k1 {base64.b64encode(bytes(range(32))).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("secret", "use"),
+    [
+        (ACCESS_KEY, lambda text: Bootstrap("a", access_key=text)),
+        (ACCESS_KEY, lambda text: Bootstrap("a", access_key=text, token="file")),
+        (JWT, lambda text: Bootstrap("a", token=text)),
+        (JWT, lambda text: read_token(Path(text))),
+        (PEM, lambda text: Bootstrap("a", cert="cert.pem", key=text)),
+        (PEM, lambda text: TlsFiles(key=Path(text))),
+        (RING, Keyring.from_file),
+    ],
+    ids=["key", "key and token", "token", "token, read", "private key", "private key of a server", "keyring"],
+)  # fmt: skip
+def test_a_secret_in_place_of_its_file_is_refused_and_not_shown(secret: str, use: Callable[[str], object]) -> None:
+    with pytest.raises(InvalidArgument, match="itself was given: write it to a file") as error:
+        use(secret)
+    assert secret.splitlines()[-1] not in repr(error.value) and secret.rsplit(maxsplit=1)[-1] not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["comet.token", "/etc/comet/app.prod.token", "comet_keys/eyJ.jwt", "C:\\keys\\k1 a.pem"]
+)
+def test_the_path_of_a_file_is_no_secret(path: str) -> None:
+    check_path(path, "token")

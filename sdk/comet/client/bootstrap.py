@@ -12,6 +12,7 @@ from comet.errors import InvalidArgument
 from comet.security.client_credentials import ClientCredentials
 from comet.security.token_source import TokenProvider, TokenSource
 from comet.wire.bearer import Bearer, FileBearer, read_access_key, read_token
+from comet.wire.pasted import check_path
 from comet.wire.tls import TlsFiles
 
 CA_VARIABLE: Final = "COMET_CLIENT_CA"
@@ -68,6 +69,9 @@ class Bootstrap:
         token: str | Path | TokenProvider | None = None,
     ) -> None:
         object.__setattr__(self, "addresses", parse_addresses(addresses))
+        check_path(access_key, "access key")
+        if isinstance(token, str | Path):
+            check_path(token, "token")
         if access_key and token:
             shown = token if isinstance(token, str | Path) else "the token provider"
             raise InvalidArgument(f"a client presents an access key or a token: give {access_key} or {shown}, not both")

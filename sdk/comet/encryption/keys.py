@@ -21,6 +21,7 @@ from comet.encryption.envelope import DATA_KEY_BYTES, NONCE_BYTES
 from comet.errors import DecryptionError, InvalidArgument
 from comet.security.certificates import require_cryptography
 from comet.security.files import read_secret, write_file
+from comet.wire.pasted import check_path
 
 VARIABLE: Final = "COMET_ENCRYPTION_KEYS"
 _KEY_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}")
@@ -130,6 +131,7 @@ def keys_of(text: str, source: str) -> dict[str, bytes]:
 
 def read_keys(path: Path) -> dict[str, bytes]:
     """The keys of a file. Refuses a file that others may read."""
+    check_path(path, "keyring")
     data = read_secret(path, limits.KEY_FILE_BYTES_MAX)
     return keys_of(data.decode("utf-8", "replace"), str(path))
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from comet.errors import InvalidArgument, Unavailable
+from comet.wire.pasted import check_path
 
 HEADER: Final = "authorization"
 SCHEME: Final = "Bearer "
@@ -117,6 +118,7 @@ def read_bearer(path: Path) -> str:
 
 
 def _read(path: Path, what: str) -> str:
+    check_path(path, what)
     try:
         with path.open("rb") as file:
             data = file.read(TOKEN_BYTES_MAX + 2)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from comet.errors import InvalidArgument
+from comet.wire.pasted import check_path
 
 # Elements of a certificate.
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -35,6 +36,10 @@ class TlsFiles:
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
+
+    def __post_init__(self) -> None:
+        for path, what in ((self.ca, "CA certificate"), (self.cert, "certificate"), (self.key, "private key")):
+            check_path(path, what)
 
     def read(self) -> Pem:
         """Reads the files and checks that they fit together. Raises InvalidArgument, naming the file."""
