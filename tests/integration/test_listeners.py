@@ -259,31 +259,31 @@ async def _change_authority(one: Secured, name: str) -> None:
     bundle = new.ca.read_bytes() + one.authority.ca.read_bytes()
     one.authority.ca.write_bytes(bundle)
     broker, app = new.issue_broker(1, ["127.0.0.1", "localhost"]), new.issue_client("app")
-    assert await until_answered(lambda: _admits(one, files(one.authority, app)), within_s=30)
+    assert await until_answered(lambda: admits(one.clients, files(one.authority, app)), within_s=30)
     for issued in (broker, app):
         issued.key.replace(folder / issued.key.name)
         issued.cert.replace(folder / issued.cert.name)
     (new.folder / "ca.key").replace(folder / "ca.key")
-    await _serves(one.clients, folder / broker.cert.name)  # what refuses from here on is the broker
+    await serves(one.clients, folder / broker.cert.name)  # what refuses from here on is the broker
     one.authority.ca.write_bytes(new.ca.read_bytes())
-    assert await until_answered(lambda: _refuses(one, old), within_s=30)
+    assert await until_answered(lambda: refuses(one.clients, old), within_s=30)
     object.__setattr__(one, "authority", Authority.open(folder))
 
 
-async def _admits(one: Secured, tls: TlsFiles) -> bool:
+async def admits(address: str, tls: TlsFiles) -> bool:
     request, response = records.FetchMetadataRequest(), records.FetchMetadataResponse
     try:
-        await answer(one.clients, tls, "comet.v1.Comet/FetchMetadata", request, response)
+        await answer(address, tls, "comet.v1.Comet/FetchMetadata", request, response)
     except comet.Unavailable:
         return False
     return True
 
 
-async def _refuses(one: Secured, tls: TlsFiles) -> bool:
-    return not await _admits(one, tls)
+async def refuses(address: str, tls: TlsFiles) -> bool:
+    return not await admits(address, tls)
 
 
-async def _serves(address: str, cert: Path) -> None:
+async def serves(address: str, cert: Path) -> None:
     """Waits until new connections see this certificate."""
     host, _, port = address.rpartition(":")
 
@@ -301,10 +301,10 @@ async def test_files_that_do_not_fit_leave_the_earlier_ones_in_use(
     good = key.read_bytes()
     key.write_text("half a key")
     assert await until_answered(lambda: _logged(caplog, "the earlier certificates stay in use"), within_s=30)
-    assert await _admits(one, one.app)
+    assert await admits(one.clients, one.app)
     key.write_bytes(good)
     one.authority.issue_broker(1, ["127.0.0.1", "localhost"])
-    await _serves(one.clients, one.authority.folder / "broker-1.pem")
+    await serves(one.clients, one.authority.folder / "broker-1.pem")
 
 
 async def _logged(caplog: pytest.LogCaptureFixture, text: str) -> bool:

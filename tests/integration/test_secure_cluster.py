@@ -18,11 +18,14 @@ import httpx
 import pytest
 
 import comet
+from comet.security.certificates import Authority
+from comet.security.files import write_file
 from comet.wire.bearer import read_access_key
 from comet.wire.tls import TlsFiles
 from tests.integration.test_cli_flows import COMET
 from tests.integration.test_cluster_cli import started
-from tests.integration.test_listeners import error_of_replication
+from tests.integration.test_listeners import admits, error_of_replication, files, refuses, serves
+from tests.waiting import until_answered
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -74,6 +77,58 @@ async def test_a_secure_cluster_replicates_fails_over_and_serves_no_stranger(tmp
         assert "under-replicated" in said
         failed = await asyncio.to_thread(comet_command, "cluster", "-b", addresses, code=4)
         assert "COMET_CLIENT_CA" in failed
+
+
+async def test_certificates_and_authority_of_a_cluster_are_rotated_under_load(tmp_path: Path) -> None:
+    """Ten times; then a leader dies, and all replicate again over connections with the last certificates."""
+    folder, sent, stop = tmp_path / "data" / "security", list[int](), asyncio.Event()
+    async with up("--secure", "--brokers", "3", "--no-gateway", "--data", str(tmp_path / "data")) as document:
+        addresses = [broker["address"] for broker in document["brokers"]]
+        ours = bootstrap(document, ",".join(addresses))
+
+        async def load() -> None:
+            async with comet.Producer(ours, acks="all") as producer:
+                while not stop.is_set():
+                    sent.append((await producer.publish("t", b"%d" % len(sent))).offset)
+
+        async with comet.Admin(ours) as admin:
+            await admin.create_topic("t", replicas=3, min_insync=2)
+            await admin.create_topic("all", replicas=3, min_insync=3)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(load())
+            for number in range(10):
+                await rotate(folder, f"authority-{number}", addresses)
+            async with comet.Admin(ours) as admin:
+                leader = (await admin.describe_topic("all")).partitions[0].leader
+            assert leader is not None
+            os.kill(document["brokers"][leader - 1]["pid"], signal.SIGKILL)
+            async with comet.Producer(ours, acks="all", timeout_ms=60_000) as producer:
+                await producer.publish("all", b"on three")
+            stop.set()
+        assert sent == list(range(len(sent)))
+        print(f"{len(sent)} records acknowledged, none failed")
+        async with comet.Consumer(ours, "t", start="earliest") as consumer:
+            assert [(await anext(consumer)).value for _ in sent] == [b"%d" % offset for offset in sent]
+
+
+async def rotate(folder: Path, name: str, addresses: list[str]) -> None:
+    """First a bundle of both authorities, then new certificates, then the new authority alone."""
+    authority = Authority.open(folder)
+    old = files(authority, authority.issue_client("old"))
+    new = Authority.create(folder / name, authority.cluster)
+    write_file(authority.ca, new.ca.read_bytes() + authority.ca.read_bytes())
+    issued = [new.issue_client("admin"), *(new.issue_broker(one, ["127.0.0.1", "localhost"]) for one in (1, 2, 3))]
+    for address in addresses:
+        assert await until_answered(lambda at=address: admits(at, files(authority, issued[0])), within_s=30)  # type: ignore[misc]
+    for one in issued:
+        one.key.replace(folder / one.key.name)
+        one.cert.replace(folder / one.cert.name)
+    (new.folder / "ca.key").replace(folder / "ca.key")
+    for address, one in zip(addresses, issued[1:], strict=True):
+        await serves(address, folder / one.cert.name)
+    write_file(authority.ca, new.ca.read_bytes())
+    for address in addresses:
+        assert await until_answered(lambda at=address: refuses(at, old), within_s=30)  # type: ignore[misc]
 
 
 async def test_a_single_broker_keeps_its_certificates(tmp_path: Path) -> None:
