@@ -23,6 +23,7 @@ settings.register_profile(
 settings.register_profile("deep", settings.get_profile("comet"), max_examples=5_000)
 # Before anything of gRPC is there; see comet.wire.tuning.
 tune_process()
+os.environ["COMET_CONTEXT"] = "none"  # the developer's clusters are not those of the tests
 settings.load_profile(os.environ.get("COMET_HYPOTHESIS", "comet"))
 
 # What starts processes shares the machine and keeps time limits: one after the other, beside all that is computed.

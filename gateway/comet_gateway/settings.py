@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from comet.errors import InvalidArgument
+from comet.settings.client import BOOTSTRAP_VARIABLE
 from comet.settings.server import Setting, Table
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.http.origins import checked_origin
@@ -132,7 +133,6 @@ SETTINGS: Final = (
     _count("redrives_max", "Redrive and discard requests at once."),
 )  # fmt: skip
 TABLE: Final = Table(SETTINGS, config_variable=CONFIG_VARIABLE)
-BOOTSTRAP_VARIABLE: Final = "COMET_BOOTSTRAP"
 _LIMITS: Final = frozenset(field.name for field in fields(Limits))
 
 

@@ -43,6 +43,7 @@ def test_help_lists_every_command() -> None:
             for name in ("create", "list", "describe", "alter", "move", "elect", "delete", "delete-records")
         ),
         *(["group", name] for name in ("list", "describe", "lag", "reset", "delete")),
+        *(["context", name] for name in ("add", "use", "list", "show", "remove")),
     ],
 )
 def test_every_command_explains_itself_and_knows_json(words: list[str]) -> None:

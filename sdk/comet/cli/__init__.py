@@ -1,7 +1,7 @@
 """The command line, `comet`.
 
     comet up | broker | gateway | topic ... | produce | consume | group ... | cluster | acl ... | key ... | quota ...
-    comet security ... | doctor | demo | bench
+    comet context ... | comet security ... | doctor | demo | bench
 
 `comet.cli` may start the broker, the gateway and the demo; nothing else in `comet` imports them. The command
 that needs a heavy module (gRPC, the broker, rich) imports it, so that `comet --help` and completion stay quick.

@@ -24,6 +24,7 @@ from typer.core import TyperCommand
 from comet.admin.acts import ACTS, OPERATIONS, Act
 from comet.admin.documents import document, members
 from comet.admin.parameters import DRY_RUN, GROUP, TOPIC, Parameter, parameters
+from comet.cli._connection import CONTEXT_PARAMETER, ContextName
 from comet.cli._guard import guarded
 from comet.cli._options import (
     DEFAULT_BOOTSTRAP,
@@ -31,7 +32,6 @@ from comet.cli._options import (
     DryRun,
     Json,
     Yes,
-    bootstrap_of,
     complete_group,
     complete_topic,
 )
@@ -110,11 +110,11 @@ def _function(act: Act) -> Callable[..., None]:
 
     @guarded
     async def run(
-        context: typer.Context, bootstrap: str, json_output: bool, yes: bool = False, wait: bool = False, **given: Any
+        _context: typer.Context, bootstrap: str, json_output: bool, yes: bool = False, wait: bool = False, **given: Any
     ) -> None:
         dry_run = given.get(DRY_RUN, False)
         values = {one.name: _value(one, given[one.name]) for one in own}
-        async with comet.Admin(bootstrap_of(context, bootstrap)) as admin:
+        async with comet.Admin(bootstrap) as admin:
 
             async def call(*, dry_run: bool) -> Any:
                 return await act.bound(admin)(**values, **({DRY_RUN: dry_run} if act.dry_run else {}))
@@ -131,7 +131,7 @@ def _function(act: Act) -> Callable[..., None]:
             result = replace(result, dry_run=dry_run)
         print_json(document(result)) if json_output else _show(result)
 
-    declared = [Declared("context", Declared.KEYWORD_ONLY, annotation=typer.Context)]
+    declared = [_keyword("_context", typer.Context, Declared.empty)]
     declared += [_declared(one, name) for one, name in zip(own, chain(in_path, repeat("")), strict=False)]
     declared += _shared(act)
     # Typer reads the signature, and the annotations beside it.
@@ -149,6 +149,7 @@ def _shared(act: Act) -> Iterator[Declared]:
     if act.asks:
         yield _keyword("yes", Yes, False)
     yield _keyword("bootstrap", Bootstrap, DEFAULT_BOOTSTRAP)
+    yield _keyword(CONTEXT_PARAMETER, ContextName, None)
     yield _keyword("json_output", Json, False)
 
 

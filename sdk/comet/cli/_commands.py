@@ -13,6 +13,7 @@ from comet.cli import (
     broker,
     cluster,
     consume,
+    context,
     demo,
     doctor,
     gateway,
@@ -64,6 +65,7 @@ app.add_typer(acl.app, name="acl")
 app.add_typer(key.app, name="key")
 app.add_typer(role.app, name="role")
 app.add_typer(quota.app, name="quota")
+app.add_typer(context.app, name="context")
 app.add_typer(security.app, name="security")
 app.command("doctor")(doctor.doctor)
 app.command("bench")(bench.bench)

@@ -47,7 +47,7 @@ _HINT: Final[dict[str, str]] = {
     "DATA_LOSS": "continue after the damage with --from OFFSET; skip corrupt batches with --on-corrupt skip",
     "RECORD_TOO_LARGE": "raise the topic's limit: comet topic alter NAME --set record_bytes_max=4MiB",
     "UNAVAILABLE": "start a broker: comet up; or give another address: --bootstrap HOST:PORT; a broker with TLS needs "
-    "COMET_CLIENT_CA, COMET_CLIENT_CERT and COMET_CLIENT_KEY",
+    "COMET_CLIENT_CA, COMET_CLIENT_CERT and COMET_CLIENT_KEY; comet context show lists what is used",
     "DRAINING": "the broker is stopping; try again in a moment",
     "TIMEOUT": "the request may have taken effect: check before you repeat it",
     "DISK_FULL": "free space on the broker's disk, or delete old data: comet topic alter NAME --set retention_ms=1h",

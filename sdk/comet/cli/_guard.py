@@ -10,6 +10,7 @@ from typing import Any, ParamSpec
 
 import typer
 
+from comet.cli._connection import connecting
 from comet.cli._exit import ERROR, INTERRUPTED, OK, exit_code
 from comet.cli._output import abandon_stdout, note, report_error
 from comet.errors import CometError, Internal
@@ -19,12 +20,13 @@ DEBUG_VARIABLE = "COMET_DEBUG"
 
 
 def guarded(command: Callable[P, Awaitable[None]] | Callable[P, None]) -> Callable[P, None]:
-    """Runs a command, async ones on uvloop. The signature stays visible to typer."""
+    """Runs a command, async ones on uvloop. The signature stays visible to typer, with --context where it connects."""
+    connected = connecting(command)
 
-    @functools.wraps(command)
+    @functools.wraps(connected)
     def run(*arguments: P.args, **options: P.kwargs) -> None:
         try:
-            outcome = command(*arguments, **options)
+            outcome = connected(*arguments, **options)
             if inspect.isawaitable(outcome):
                 run_async(outcome)
         except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - this is the boundary: no traceback passes

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from comet.cli._connection import connect
+from comet.settings.client import BOOTSTRAP_VARIABLE
+
 if TYPE_CHECKING:
     from comet import Admin
     from comet.encryption import keyring
@@ -19,7 +22,9 @@ COMPLETION_TIMEOUT_S: Final = 1.0
 
 Bootstrap = Annotated[
     str,
-    typer.Option("--bootstrap", "-b", envvar="COMET_BOOTSTRAP", metavar="HOST:PORT", help="Any broker of the cluster."),
+    typer.Option(
+        "--bootstrap", "-b", envvar=BOOTSTRAP_VARIABLE, metavar="HOST:PORT", help="Any broker of the cluster."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -43,12 +48,6 @@ def keyring_of(file: Path | None) -> keyring.Keyring | None:
     return comet.Keyring.from_file(file)
 
 
-def bootstrap_of(context: typer.Context, bootstrap: str) -> str:
-    """The address of a command that takes it before or after its name: `comet cluster -b HOST:PORT drain 1`."""
-    source = context.get_parameter_source("bootstrap")
-    return bootstrap if source is not None and source.name == "COMMANDLINE" else str(context.obj or bootstrap)
-
-
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
     """Names of the cluster's topics for the shell; empty if no broker answers within a second."""
     return _complete(context, incomplete, lambda admin: admin.list_topics())
@@ -69,7 +68,7 @@ def _complete(
     async def names() -> list[str]:
         import comet
 
-        async with comet.Admin(context.params.get("bootstrap") or DEFAULT_BOOTSTRAP) as admin:
+        async with comet.Admin(connect(context, DEFAULT_BOOTSTRAP).address) as admin:
             return [one.name for one in await listed(admin)]
 
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from comet.cli._guard import guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, bootstrap_of
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from comet.cli._output import note, print_fields, print_json, print_table
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ SHOWN_MAX: Final = 50  # partitions; --json has all
 
 @guarded
 async def recover(
-    context: typer.Context,
     broker: Annotated[
         list[str] | None,
         typer.Option("--broker", metavar="HOST:PORT", help="A broker; name all of them."),
@@ -30,7 +29,7 @@ async def recover(
 ) -> None:
     import comet
 
-    async with comet.Admin(broker or bootstrap_of(context, bootstrap)) as admin:
+    async with comet.Admin(broker or bootstrap) as admin:
         found = await admin.recover_cluster()
         if yes:
             found = await admin.recover_cluster(accept=found.digest)

@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from comet.cli._finding import Finding
-from comet.client.bootstrap import (
+from comet.client.bootstrap import environment_credentials, environment_files
+from comet.errors import CometError, InvalidArgument
+from comet.security.token_source import expiry_of
+from comet.settings.client import (
     ACCESS_KEY_VARIABLE,
     CA_VARIABLE,
     CERT_VARIABLE,
     KEY_VARIABLE,
     OAUTH_VARIABLES,
     TOKEN_VARIABLE,
-    environment_credentials,
-    environment_files,
 )
-from comet.errors import CometError, InvalidArgument
-from comet.security.token_source import expiry_of
 from comet.wire.bearer import id_of, read_access_key, read_token
 from comet.wire.expiry import DAY_US, EXPIRES_SOON_DAYS, expiry_text
 from comet.wire.tls import Pem, TlsFiles, expiry

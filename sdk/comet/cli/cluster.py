@@ -38,7 +38,6 @@ async def cluster(
 ) -> None:
     """Show the brokers, the number of partitions each leads, and partitions with a problem."""
     if context.invoked_subcommand is not None:
-        context.obj = bootstrap  # for `comet cluster -b HOST:PORT drain 1`
         return
     import comet
 

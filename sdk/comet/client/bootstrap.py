@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from comet.errors import InvalidArgument
 from comet.security.client_credentials import ClientCredentials
 from comet.security.token_source import TokenProvider, TokenSource
+from comet.settings.client import FILE_VARIABLES, OAUTH_VARIABLES, TOKEN_VARIABLE
 from comet.wire.bearer import Bearer, FileBearer, read_access_key, read_token
 from comet.wire.pasted import check_path
 from comet.wire.tls import TlsFiles
-
-CA_VARIABLE: Final = "COMET_CLIENT_CA"
-CERT_VARIABLE: Final = "COMET_CLIENT_CERT"
-KEY_VARIABLE: Final = "COMET_CLIENT_KEY"
-ACCESS_KEY_VARIABLE: Final = "COMET_CLIENT_ACCESS_KEY"
-TOKEN_VARIABLE: Final = "COMET_CLIENT_TOKEN"  # noqa: S105 - of a path
-# Of client credentials, by the field of ClientCredentials.
-OAUTH_VARIABLES: Final = {
-    "token_url": "COMET_CLIENT_OAUTH_URL",
-    "client_id": "COMET_CLIENT_OAUTH_ID",
-    "client_secret_file": "COMET_CLIENT_OAUTH_SECRET",
-    "scope": "COMET_CLIENT_OAUTH_SCOPE",
-    "audience": "COMET_CLIENT_OAUTH_AUDIENCE",
-    "auth": "COMET_CLIENT_OAUTH_AUTH",
-    "ca": "COMET_CLIENT_OAUTH_CA",
-}
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -88,7 +73,12 @@ class Bootstrap:
         """The same, or that of plain addresses, with the files that the environment names."""
         if isinstance(addresses, Bootstrap):
             return addresses
-        found, issuer = environment_files(), environment_credentials()
+        return cls.named_by(os.environ, addresses)
+
+    @classmethod
+    def named_by(cls, environ: Mapping[str, str], addresses: str | Sequence[str]) -> Bootstrap:
+        """That of plain addresses, with the files and the issuer that variables name."""
+        found, issuer = environment_files(environ), environment_credentials(environ)
         if issuer is not None:
             if found["token"] is not None:
                 both = f"{TOKEN_VARIABLE} and {OAUTH_VARIABLES['token_url']}"
@@ -118,9 +108,9 @@ def _bearer(access_key: str | Path | None, token: str | Path | TokenProvider | N
     return FileBearer(path)
 
 
-def environment_credentials() -> ClientCredentials | None:
+def environment_credentials(environ: Mapping[str, str] = os.environ) -> ClientCredentials | None:
     """The client credentials that the environment names; None without a URL. Raises InvalidArgument."""
-    given: dict[str, Any] = {field: os.environ[name] for field, name in OAUTH_VARIABLES.items() if os.environ.get(name)}
+    given: dict[str, Any] = {field: environ[name] for field, name in OAUTH_VARIABLES.items() if environ.get(name)}
     if "token_url" not in given:
         return None
     missing = [OAUTH_VARIABLES[field] for field in ("client_id", "client_secret_file") if field not in given]
@@ -129,16 +119,9 @@ def environment_credentials() -> ClientCredentials | None:
     return ClientCredentials(**given)
 
 
-def environment_files() -> dict[str, Any]:
+def environment_files(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """The files that the environment names: ca, cert, key, access_key and token."""
-    names = {
-        "ca": CA_VARIABLE,
-        "cert": CERT_VARIABLE,
-        "key": KEY_VARIABLE,
-        "access_key": ACCESS_KEY_VARIABLE,
-        "token": TOKEN_VARIABLE,
-    }
-    return {kind: os.environ.get(name) for kind, name in names.items()}
+    return {kind: environ.get(name) for kind, name in FILE_VARIABLES.items()}
 
 
 def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:

@@ -26,14 +26,16 @@ def write_file(path: Path, data: bytes, *, secret: bool = False) -> None:
         raise InvalidArgument(f"cannot write {path}: {error.strerror or error}") from None
 
 
-def read_secret(path: Path, bytes_max: int) -> bytes:
-    """The content of a file. Refuses a file that others may read."""
+def read_secret(path: Path, bytes_max: int, *, owned: bool = False) -> bytes:
+    """The content of a file. Refuses a file that others may read or write, and with `owned` one of another user."""
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            found = os.fstat(file.fileno())
             # Others may have the right to execute it, which reads nothing: Spark gives it to all files that it ships.
-            if os.name != "nt" and stat.S_IMODE(mode) & 0o066:
+            if os.name != "nt" and stat.S_IMODE(found.st_mode) & 0o066:
                 raise InvalidArgument(f"{path} is open to others: run chmod 600 {path}, or make a new secret")
+            if owned and os.name != "nt" and found.st_uid != os.geteuid():
+                raise InvalidArgument(f"{path} belongs to another user, with id {found.st_uid}: give it to this one")
             data = file.read(bytes_max + 1)
     except OSError as error:
         raise InvalidArgument(f"cannot read {path}: {error.strerror or error}") from None
