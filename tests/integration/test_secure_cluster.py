@@ -9,7 +9,7 @@ import signal
 import stat
 import subprocess
 import tomllib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,16 @@ import pytest
 import comet
 from comet.security.certificates import Authority
 from comet.security.files import write_file
+from comet.admin.rules import ResourceKind
 from comet.wire.bearer import read_access_key
 from comet.wire.tls import TlsFiles
+from comet_gateway.http.auth import new_token
 from tests.integration.test_cli_flows import COMET
 from tests.integration.test_cluster_cli import started
 from tests.integration.test_listeners import admits, error_of_replication, files, refuses, serves
-from tests.waiting import until_answered
+from tests.waiting import until, until_answered
 
+WAIT_S = 60.0
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
@@ -131,6 +134,82 @@ async def rotate(folder: Path, name: str, addresses: list[str]) -> None:
         assert await until_answered(lambda at=address: refuses(at, old), within_s=30)  # type: ignore[misc]
 
 
+def events(document: dict[str, Any], **of: str) -> Callable[[], bool]:
+    """Whether the audit log has an event with these fields."""
+    words = ("consume", "__audit", "--no-follow", "-b", document["address"])
+
+    def found() -> bool:
+        lines = comet_command(*words, **document["environment"]).splitlines()
+        return any(of.items() <= json.loads(line).items() for line in lines)
+
+    return found
+
+
+async def test_rules_hold_under_up_secure_and_are_audited(tmp_path: Path) -> None:
+    """The administrator and the gateway may do everything, another client what a rule allows."""
+    (tmp_path / "config/comet").mkdir(parents=True)
+    contexts = tmp_path / "config/comet/contexts.toml"
+    contexts.touch(0o600)
+    contexts.write_text("current = 'far'\n[context.far]\nbootstrap = '127.0.0.1:1'\ntoken = '/gone'\n")
+    environ = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "COMET_CONTEXT": ""}
+    words = ("up", "--port", "0", "--metrics-port", "0", "--secure", "--data", str(tmp_path / "data"))
+    with started(*words, **environ) as (process, document):
+        assert document["environment"]["COMET_CONTEXT"] == "none", "its variables do not reach the cluster"
+        admin, at = environ | document["environment"], ("-b", document["address"])
+        folder = tmp_path / "data/security"
+        comet_command("topic", "create", "t", *at, **admin)
+        comet_command("security", "client", "billing", str(folder))
+        billing = admin | {
+            f"COMET_CLIENT_{kind.upper()}": f"{folder}/billing.{name}"
+            for kind, name in (("cert", "pem"), ("key", "key"))
+        }
+        assert "TOPIC_NOT_FOUND" in comet_command("topic", "describe", "t", *at, code=3, **billing)
+        assert "client:billing may not create topic" in comet_command("topic", "create", "x", *at, code=1, **billing)
+        changed = comet_command("acl", "add", "client:billing", "read", "topic", "t", *at, **admin)
+        assert "not enforced" not in changed
+        assert await until(lambda: "t" in comet_command("topic", "list", *at, **billing).split(), within_s=WAIT_S)
+        done = {"event": "admin", "principal": "client:admin", "operation": "CreateTopic", "name": "t"}
+        denied = {"event": "denied", "principal": "client:billing", "code": "FORBIDDEN", "name": "x"}
+        for event in (done, denied):
+            assert await until(events(document, **event), within_s=WAIT_S)
+        async with httpx.AsyncClient(base_url=document["gateway"]) as client:
+            rules = (await client.get("/v1/rules")).json()
+            assert rules["enforced"] and rules["superusers"] == ["client:admin", "client:gateway"]
+            assert "Rules are enforced" in (await client.get("/access")).text
+            assert (await client.get("/audit")).status_code == 200
+            records = (await client.get("/v1/topics/__audit/records")).json()["records"]
+            assert any(denied.items() <= one["value"].items() for one in records)
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.to_thread(process.wait, 60) == 0
+
+
+async def test_the_gateway_of_a_secure_cluster_may_act_for_its_users(tmp_path: Path) -> None:
+    """It is given users and `user_rules` by the environment; brokers decide for each, and name it in the audit log."""
+    token, row = new_token("ann", "operator")
+    (tmp_path / "tokens.toml").write_text(row)
+    (tmp_path / "tokens.toml").chmod(0o600)
+    environ = {"COMET_GATEWAY_TOKENS_FILE": str(tmp_path / "tokens.toml"), "COMET_GATEWAY_USER_RULES": "yes"}
+    words = ("up", "--port", "0", "--metrics-port", "0", "--secure", "--brokers", "2", "--data", str(tmp_path / "data"))
+    with started(*words, **environ) as (process, document):
+        ours = bootstrap(document, ",".join(broker["address"] for broker in document["brokers"]))
+        headers = {"authorization": f"Bearer {token}"}
+        async with comet.Admin(ours) as admin, httpx.AsyncClient(base_url=document["gateway"], headers=headers) as ann:
+            await admin.create_topic("t")
+            await admin.create_topic("secret")
+            await admin.access.add_rule("token:ann", ["read"], ResourceKind.TOPIC, "t")
+
+            async def seen() -> bool:
+                return [one["name"] for one in (await ann.get("/v1/topics")).json().get("items", ())] == ["t"]
+
+            assert await until_answered(seen, within_s=WAIT_S)
+            refused = await ann.post("/v1/topics", json={"name": "x"})
+            assert (refused.status_code, refused.json()["code"]) == (403, "FORBIDDEN")
+        denied = {"event": "denied", "principal": "token:ann", "via": "client:gateway", "name": "x"}
+        assert await until(events(document, **denied), within_s=WAIT_S)
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.to_thread(process.wait, 60) == 0
+
+
 async def test_a_single_broker_keeps_its_certificates(tmp_path: Path) -> None:
     words = ("--secure", "--no-gateway", "--data", str(tmp_path / "data"))
     folder = tmp_path / "data/security"
@@ -140,7 +219,7 @@ async def test_a_single_broker_keeps_its_certificates(tmp_path: Path) -> None:
         certificate = (folder / "broker-1.pem").read_bytes()
     assert stat.S_IMODE((folder / "ca.key").stat().st_mode) == 0o600
     async with up(*words) as document, comet.Admin(bootstrap(document, document["address"])) as admin:
-        assert [topic.name for topic in await admin.list_topics()] == ["t"]
+        assert [topic.name for topic in await admin.list_topics()] == ["__audit", "t"]
     assert (folder / "broker-1.pem").read_bytes() == certificate
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -43,13 +43,13 @@ def _note(event: KeeperEvent) -> None:
 class GatewayProcess:
     """One gateway process."""
 
-    def __init__(self, bootstrap: str, port: int, folder: Path) -> None:
+    def __init__(self, bootstrap: str, port: int, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self._held = None if port else HeldPorts(1)
         port = port if self._held is None else self._held.numbers[0]
         address = f"{LOCALHOST}:{port}"
         self.url = f"http://{address}"
         command = python_module("comet_gateway", "--bootstrap", bootstrap, "--port", str(port))
-        self.child = Child("gateway", command, log=folder / "gateway.log", address=address)
+        self.child = Child("gateway", command, log=folder / "gateway.log", address=address, environment=environment)
         self._keeper = restarting([self.child])
         self._ending = asyncio.Event()
 

@@ -9,10 +9,12 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from comet.cli._exit import hint
 from comet.errors import CometError
+from comet.settings.client import CA_VARIABLE
 
 
 def print_json(document: object) -> None:
@@ -22,8 +24,16 @@ def print_json(document: object) -> None:
 
 
 def exports(variables: Mapping[str, str]) -> str:
-    """The commands that set the environment of clients, ready to paste; empty if they need none."""
-    return "".join(f"  export {name}={value}\n" for name, value in variables.items()) + ("\n" if variables else "")
+    """The commands that set the environment of clients, ready to paste; empty if they need none. With certificates,
+    also the command that makes another one."""
+    lines = [f"  export {name}={value}" for name, value in variables.items()]
+    if ca := variables.get(CA_VARIABLE):
+        lines += [
+            "",
+            f"This is the administrator. Other clients need rules: comet security client NAME {Path(ca).parent}",
+        ]
+        lines += ["then: comet acl add client:NAME read topic quotes"]
+    return "".join(f"{line}\n" for line in [*lines, ""]) if lines else ""
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def up_broker(
-    config: BrokerConfig, gateway_port: int | None, *, ephemeral: bool, as_json: bool, variables: Mapping[str, str]
+    config: BrokerConfig,
+    gateway_port: int | None,
+    gateway_environment: Mapping[str, str] | None,
+    *,
+    ephemeral: bool,
+    as_json: bool,
+    variables: Mapping[str, str],
 ) -> None:
     """Runs until a signal; then ends the gateway first, so that its clients are told. The broker serves while the
     gateway starts, so that a signal is handled then too. `variables` are those that clients need."""
@@ -33,7 +39,7 @@ def up_broker(
             announce(None)
             yield
             return
-        gateway = GatewayProcess(_reached_at(server), gateway_port, config.data)
+        gateway = GatewayProcess(_reached_at(server), gateway_port, config.data, gateway_environment)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(gateway.keep(announce))
             try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FOLDER: Final = Path("comet-security")
 ADMIN: Final = "admin"
+GATEWAY: Final = "gateway"
 
 app = typer.Typer(help="Make and show certificates and keys.", no_args_is_help=True)
 
@@ -147,9 +149,19 @@ def own_hosts() -> list[str]:
     return list(dict.fromkeys(["localhost", "127.0.0.1", "::1", socket.gethostname()]))
 
 
-def secured_folder(folder: Path, brokers: int, hosts: Sequence[str]) -> tuple[list[dict[str, str]], dict[str, str]]:
-    """The settings of each broker of a data folder, and the environment of clients: with the certificates that are in
-    its folder `security`, or new ones. New ones are for the given hosts and this machine's names."""
+@dataclass(frozen=True, slots=True)
+class SecuredFolder:
+    """What `comet up --secure` gives to its processes and prints for clients."""
+
+    brokers: Sequence[dict[str, str]]  # the settings of each
+    admin: Mapping[str, str]  # variables of the administrator
+    gateway: Mapping[str, str]  # variables of the gateway
+
+
+def secured_folder(folder: Path, brokers: int, hosts: Sequence[str]) -> SecuredFolder:
+    """The settings of brokers and clients of a data folder: with the certificates that are in its folder `security`, or
+    new ones. New ones are for the given hosts and this machine's names. Administrator and gateway are superusers, so
+    rules hold for all others; the gateway may act for its users."""
     from comet.security.certificates import Authority, certificates_in
 
     at = folder / "security"
@@ -160,9 +172,12 @@ def secured_folder(folder: Path, brokers: int, hosts: Sequence[str]) -> tuple[li
     def broker(number: int) -> Issued:
         return present.get(f"broker-{number}") or authority.issue_broker(number, names)
 
-    admin = present.get(ADMIN) or authority.issue_client(ADMIN)
-    settings = [broker_settings(authority.ca, broker(number)) for number in range(1, brokers + 1)]
-    return settings, client_variables(authority.ca, admin)
+    def client(name: str) -> Issued:
+        return present.get(name) or authority.issue_client(name)
+
+    rules = {"superusers": f"client:{ADMIN},client:{GATEWAY}", "gateways": f"client:{GATEWAY}"}
+    settings = [broker_settings(authority.ca, broker(number)) | rules for number in range(1, brokers + 1)]
+    return SecuredFolder(settings, *(client_variables(authority.ca, client(name)) for name in (ADMIN, GATEWAY)))
 
 
 def _show(issued: Issued, json_output: bool) -> None:

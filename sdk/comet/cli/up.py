@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -20,6 +20,9 @@ from comet.cli._guard import guarded
 from comet.cli._options import Json
 from comet.cli._output import note
 from comet.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from comet.cli.security import SecuredFolder
 
 DEFAULT_DATA: Final = Path("comet-data")
 DEFAULT_GATEWAY_PORT: Final = 8080
@@ -57,7 +60,10 @@ def up(
         ),
     ] = None,
     secure: Annotated[
-        bool, typer.Option("--secure", help="TLS, for clients with a certificate; made in DATA/security if missing.")
+        bool,
+        typer.Option(
+            "--secure", help="TLS and rules, for clients with a certificate; made in DATA/security if missing."
+        ),
     ] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
     json_output: Json = False,
@@ -70,57 +76,70 @@ def up(
     wanted = (DEFAULT_GATEWAY_PORT if port else 0) if gateway_port is None else gateway_port
     metrics = _metrics_port(host, brokers if port else 0) if metrics_port is None else metrics_port
     with _data_folder(data, ephemeral) as folder:
-        own, variables = _secured(folder, brokers, [host, advertised_host]) if secure else ((), {})
+        secured = _secured(folder, brokers, [host, advertised_host]) if secure else None
+        settings = {"host": host, "advertised_host": advertised_host, "log_level": log_level.lower()}
+        own = secured.brokers if secured else [{} for _ in range(brokers)]
+        environment = None if secured is None else {**os.environ, **secured.gateway}
+        variables = _around_contexts(secured.admin if secured else {})
         if brokers > 1:
             from comet.cli._gateway_process import GatewayProcess
             from comet.cli._local_cluster import LocalCluster
             from comet.cli._up_cluster import up_cluster
 
-            settings = {"log_level": log_level.lower(), "advertised_host": advertised_host}
-            if own:
+            if secured:
                 settings["brokers_port"] = "0"
             cluster = LocalCluster(
                 folder, brokers, host=host, port=port, metrics_port=metrics, settings=settings, own_settings=own
             )
-            beside = GatewayProcess(cluster.addresses, wanted, folder) if gateway else None
+            beside = GatewayProcess(cluster.addresses, wanted, folder, environment) if gateway else None
             up_cluster(cluster, beside, ephemeral=ephemeral, as_json=json_output, variables=variables)
         else:
             from comet.cli._up_broker import up_broker
-            from comet_broker.config import BrokerConfig
             from comet_broker.server import set_up_logging
+            from comet_broker.settings import load
 
             set_up_logging(log_level)
             if (folder / "etcd").exists():
                 raise InvalidArgument(
                     f"{folder} holds the data of several brokers: give --brokers N, or another --data DIR"
                 )
-            paths = {name: Path(value) for name, value in (own[0] if own else {}).items()}
-            config = BrokerConfig(
-                data=folder,
-                host=host,
-                port=port,
-                advertised_host=advertised_host,
-                broker_id=broker_id,
-                metrics_port=metrics,
-                clients_ca=paths.get("clients_ca"),
-                clients_cert=paths.get("clients_cert"),
-                clients_key=paths.get("clients_key"),
-            )
+            settings |= {"data": str(folder), "id": str(broker_id), "port": str(port), "metrics_port": str(metrics)}
+            # Without other brokers it needs no listener for them.
+            alone = {name: value for name, value in own[0].items() if not name.startswith("brokers_")}
+            config = load(settings | alone, {}).config
             up_broker(
-                config, wanted if gateway else None, ephemeral=ephemeral, as_json=json_output, variables=variables
+                config,
+                wanted if gateway else None,
+                environment,
+                ephemeral=ephemeral,
+                as_json=json_output,
+                variables=variables,
             )
     if not json_output:
         note("stopped" if ephemeral else f"stopped; the data is in {folder}")
 
 
-def _secured(folder: Path, brokers: int, hosts: Sequence[str]) -> tuple[Sequence[Mapping[str, str]], Mapping[str, str]]:
-    """Each broker's settings of TLS, and the variables of clients, which this process and the gateway then have."""
+def _secured(folder: Path, brokers: int, hosts: Sequence[str]) -> SecuredFolder:
+    """The settings of TLS and rules; this process is then the administrator."""
     from comet.cli.security import secured_folder
 
     folder.mkdir(parents=True, exist_ok=True)
-    own, variables = secured_folder(folder, brokers, [host for host in hosts if host != "0.0.0.0"])  # noqa: S104
-    os.environ.update(variables)
-    return own, variables
+    found = secured_folder(folder, brokers, [host for host in hosts if host != "0.0.0.0"])  # noqa: S104
+    os.environ.update(found.admin)
+    return found
+
+
+def _around_contexts(variables: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables of clients, which reach this cluster also if a context of another one is in use."""
+    from comet.cli._connection import CONTEXT_VARIABLE
+    from comet.cli._contexts import NO_CONTEXT, read_contexts
+
+    chosen = os.environ.get(CONTEXT_VARIABLE)
+    try:
+        in_use = (chosen or read_contexts().current) not in ("", NO_CONTEXT)
+    except InvalidArgument:
+        in_use = True  # commands would refuse the file
+    return {**variables, CONTEXT_VARIABLE: NO_CONTEXT} if in_use else variables
 
 
 def _metrics_port(host: str, brokers: int) -> int:
