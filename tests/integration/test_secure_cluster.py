@@ -21,6 +21,7 @@ import comet
 from comet.security.certificates import Authority
 from comet.security.files import write_file
 from comet.admin.rules import ResourceKind
+from comet.cli.security import secured_folder
 from comet.wire.bearer import read_access_key
 from comet.wire.tls import TlsFiles
 from comet_gateway.http.auth import new_token
@@ -250,5 +251,19 @@ def test_the_commands_make_access_keys(tmp_path: Path) -> None:
 
 
 def test_a_broker_beyond_loopback_needs_certificates(tmp_path: Path) -> None:
-    said = comet_command("up", "--host", "0.0.0.0", "--data", str(tmp_path / "data"), "--port", "0", code=2)
-    assert "strangers could read and write" in said and "comet up --secure" in said
+    for brokers in ((), ("--brokers", "3")):
+        words = ("--host", "0.0.0.0", "--data", str(tmp_path / "data"), "--port", "0", *brokers)
+        said = comet_command("up", *words, code=2)
+        assert "strangers could read and write" in said
+        assert said.endswith(
+            f"hint: start it with certificates: {' '.join(('comet up --secure --host 0.0.0.0', *brokers))}\n"
+        )
+        assert not (tmp_path / "data").exists(), "something was started"
+
+
+def test_damaged_certificates_are_found_before_anything_starts(tmp_path: Path) -> None:
+    secured_folder(tmp_path / "data", 3, [])
+    (tmp_path / "data/security/broker-2.key").write_text("damaged")
+    words = ("--secure", "--brokers", "3", "--data", str(tmp_path / "data"), "--port", "0")
+    assert "broker-2.pem does not match the key" in comet_command("up", *words, code=2)
+    assert [one.name for one in (tmp_path / "data").iterdir()] == ["security"], "something was started"

@@ -79,6 +79,8 @@ def up(
         secured = _secured(folder, brokers, [host, advertised_host]) if secure else None
         settings = {"host": host, "advertised_host": advertised_host, "log_level": log_level.lower()}
         own = secured.brokers if secured else [{} for _ in range(brokers)]
+        for one in own:
+            _check_listeners(settings | one, brokers)
         environment = None if secured is None else {**os.environ, **secured.gateway}
         variables = _around_contexts(secured.admin if secured else {})
         if brokers > 1:
@@ -127,6 +129,21 @@ def _secured(folder: Path, brokers: int, hosts: Sequence[str]) -> SecuredFolder:
     found = secured_folder(folder, brokers, [host for host in hosts if host != "0.0.0.0"])  # noqa: S104
     os.environ.update(found.admin)
     return found
+
+
+def _check_listeners(settings: Mapping[str, str], brokers: int) -> None:
+    """Refuses what a broker would refuse, before any process is started. Raises InvalidArgument."""
+    from comet_broker.rpc.listeners import check_listeners
+    from comet_broker.settings import load
+
+    try:
+        check_listeners(load(settings, {}).config)
+    except InvalidArgument as error:
+        if "clients_cert" in settings:
+            raise
+        number = f" --brokers {brokers}" if brokers > 1 else ""
+        hint = f"start it with certificates: comet up --secure --host {settings['host']}{number}"
+        raise InvalidArgument(error.message, details={"hint": hint}) from None
 
 
 def _around_contexts(variables: Mapping[str, str]) -> Mapping[str, str]:
