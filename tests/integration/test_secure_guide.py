@@ -27,7 +27,7 @@ COUNT: Final = "import json, sys; sys.exit(len(json.load(sys.stdin)['brokers']) 
 # What a reader sees before going on, behind a block that leaves programs in the background.
 READY: Final = {
     "comet broker": f'until {ADMIN} comet cluster -b localhost:9091 --json | python -c "{COUNT}"; do :; done',
-    "comet gateway --port": "until curl -sf --cacert security/ca.pem https://localhost:8443/readyz; do :; done",
+    "comet gateway --bootstrap": "until curl -sf --cacert security/ca.pem https://localhost:8443/readyz; do :; done",
 }
 RECORD: Final = {"customer": "ann", "amount": 12.5}
 WAIT_S: Final = 60.0  # for a line
@@ -68,7 +68,11 @@ def test_the_guide_secures_a_cluster(tmp_path: Path) -> None:
     ports = free_port_of(etcd.port)
     for name, content in files(text).items():
         (tmp_path / name).write_text(replaced(content, ports))
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "COMET_CONTEXT": "",  # that of the guide becomes the current one
+    }
     command = ["bash", "-c", replaced(f"cd {tmp_path}\n{script(text)}", ports)]
     shell = Child("shell", command, log=tmp_path / "log", piped=True, environment=environment)
     shell.start()
