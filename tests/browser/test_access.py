@@ -82,7 +82,7 @@ async def test_a_rule_is_added_explained_and_removed(page: Page, guarded: Secure
     await page.get_by_role("button", name="Remove").first.click()
     await expect(dialog).to_contain_text("allow client:ann")
     await dialog.get_by_role("button", name="Remove rule").click()
-    await expect(page.locator("#toasts")).to_contain_text("Rule removed.")
+    await expect(page.locator("#toasts")).to_contain_text("1 rule removed.")
     await expect(mine).to_have_count(0)
     assert not (await guarded.broker.admin.access.list_rules(principal="client:ann")).rules
 
@@ -100,6 +100,53 @@ async def test_a_refused_act_says_why_and_can_be_corrected(context: Watched, pag
     await dialog.get_by_label("describe").check()
     await dialog.get_by_role("button", name="Add rule").click()
     await expect(rows(page, "rules").filter(has_text="client:eve")).to_have_count(1)
+
+
+async def test_a_role_is_granted_explained_and_revoked(page: Page, guarded: Secured) -> None:
+    access = guarded.broker.admin.access
+    await access.add_rule("role:finance", ["read"], comet.ResourceKind.TOPIC, "ledger")
+    await open_page(page, guarded, "/access")
+    members, dialog = rows(page, "roles"), page.get_by_role("dialog")
+    for role, principal in (("role:finance", "client:ann"), ("role:idle/1", "client:ann")):
+        await page.get_by_role("button", name="Grant role").click()
+        await dialog.get_by_label("Role").fill(role)
+        await dialog.get_by_label("Principal").fill(principal)
+        await axe(page)
+        await dialog.get_by_role("button", name="Grant role").click()
+        await expect(members.filter(has_text=role)).to_contain_text(principal)
+    await expect(page.locator("#toasts")).to_contain_text("Role granted.")
+    await expect(members.filter(has_text="role:finance")).to_contain_text("client:admin")
+    await expect(members.filter(has_text="role:idle/1").locator('td[data-tone="warn"]')).to_have_text("none")
+    await page.get_by_role("button", name="Grant role").click()
+    await dialog.get_by_label("Role").fill("role:finance")
+    await dialog.get_by_label("Principal").fill("client:ann")
+    await dialog.get_by_role("button", name="Grant role").click()
+    await expect(page.locator("#toasts")).to_contain_text("The principal had the role before.")
+
+    answer = page.get_by_role("status").filter(has_text=" read topic ledger")
+    for principal, roles, text in (
+        ("ann", "", "Yes: client:ann may read topic ledger"),
+        ("user:bob", "", "No: user:bob may not read topic ledger"),
+        ("user:bob", "ops, role:finance", "Yes: user:bob with role:ops, role:finance may read topic ledger"),
+    ):
+        await asked(page, "principal").fill(principal)
+        await asked(page, "name").fill("ledger")
+        await asked(page, "roles").fill(roles)
+        await page.get_by_role("button", name="Explain").click()
+        await expect(answer).to_contain_text(text)
+    await expect(page).to_have_url(re.compile("roles=ops"))
+    await page.reload()
+    await expect(asked(page, "roles")).to_have_value("ops, role:finance")
+
+    await live(page)
+    for one in await members.all():
+        await one.get_by_role("checkbox").check()
+    await page.locator("[data-chosen=roles]").get_by_role("button", name="Revoke").click()
+    await expect(dialog).to_contain_text("role:finance of client:ann")
+    await dialog.get_by_role("button", name="Revoke 2 roles").click()
+    await expect(page.locator("#toasts")).to_contain_text("2 roles revoked.")
+    await expect(page.get_by_text("No roles are granted")).to_be_visible()
+    assert not (await access.list_roles()).members
 
 
 async def test_a_key_is_created_shown_once_and_revoked(page: Page, guarded: Secured) -> None:
@@ -256,6 +303,9 @@ async def test_a_viewer_cannot_act_past_the_page(browser: Browser, guarded: Secu
 async def test_both_pages_are_usable_in_both_themes_and_narrow(browser: Browser, guarded: Secured) -> None:
     access = guarded.broker.admin.access
     await access.add_rule("client:wide", ["read", "write"], comet.ResourceKind.TOPIC, "a-long-name-*")
+    await access.add_rule("role:finance", ["read"], comet.ResourceKind.TOPIC, "a-long-name-*")
+    await access.grant_role("role:finance", "client:wide")
+    await access.grant_role("role:auditors", "client:wide")
     for scheme, size in (("light", None), ("dark", None), ("light", NARROW), ("dark", NARROW)):
         settings: dict[str, object] = {"color_scheme": scheme, **({"viewport": size} if size else {})}
         async with watched(browser, **settings) as found:

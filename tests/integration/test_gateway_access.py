@@ -56,17 +56,20 @@ async def test_a_websocket_shows_a_page_to_admins(stage: Secured, page: str) -> 
         await socket.until("page", id="x")
 
 
-async def test_the_page_of_access_has_rules_keys_and_quotas(stage: Secured) -> None:
+async def test_the_page_of_access_has_rules_roles_keys_and_quotas(stage: Secured) -> None:
     admin = stage.broker.admin
     await admin.access.add_rule(ME, ["read"], comet.ResourceKind.TOPIC, TOPIC)
     made = await admin.access.create_access_key(ME, days=3)
     await admin.access.set_quota(ME, requests=321)
+    await admin.access.grant_role("role:finance", "user:granted")
     async with stage.client("admin") as http:
 
         async def shown() -> str:
             return (await http.get("/access", headers=HTML)).text
 
-        assert await until_answered(lambda: _holds(shown, made.key.id, "321", TOPIC), within_s=PATIENCE_S)
+        assert await until_answered(
+            lambda: _holds(shown, made.key.id, "321", TOPIC, "user:granted"), within_s=PATIENCE_S
+        )
         text = await shown()
         assert "Rules are enforced. Superusers may do everything: client:admin." in text
         assert "expires in 2 days" in text
@@ -86,6 +89,7 @@ async def _holds(shown: Any, *parts: str) -> bool:
 
 async def test_a_question_is_answered_with_the_rule_that_decides(stage: Secured) -> None:
     await stage.broker.admin.access.add_rule("client:ann", ["read"], comet.ResourceKind.TOPIC, "quo*")
+    await stage.broker.admin.access.add_rule("role:ops", ["write"], comet.ResourceKind.TOPIC, "quotes")
     async with stage.client("admin") as http:
         ask = "/access?operation={}&kind={}&name={}&principal={}"
         for given, answer in (
@@ -96,6 +100,9 @@ async def test_a_question_is_answered_with_the_rule_that_decides(stage: Secured)
             (("read", "topic", "", "ann"), "Name the topic"),
             (("fly", "topic", "x", "ann"), "not a valid RuleOperation"),
             (("read", "topic", "x", "a%20b:c"), ""),
+            (("write", "topic", "quotes", "ann&roles=ops"), "Yes: client:ann with role:ops may write topic quotes"),
+            (("write", "topic", "quotes", "ann&roles=a,role:ops%20"), "Deciding rule: allow role:ops write"),
+            (("write", "topic", "quotes", "ann&roles=a*"), "is not a role"),
         ):
             found = await http.get(ask.format(*given), headers=HTML)
             assert found.status_code == 200

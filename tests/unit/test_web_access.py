@@ -9,7 +9,7 @@ from comet.wire.expiry import DAY_US
 from comet_web import facts, render
 from comet_web.components.navigation import NAV
 from comet_web.document import DASH, Table
-from comet_web.facts import Access, AccessRule, IssuedKey, PrincipalQuota, Question
+from comet_web.facts import Access, AccessRule, GrantedRole, IssuedKey, PrincipalQuota, Question
 from comet_web.health import ending, judged
 from comet_web.page_request import ADMIN, VIEWER, PageRequest
 from comet_web.pages import PAGES
@@ -26,7 +26,12 @@ KEYS = (
     IssuedKey("4e", "client:old", "client:admin", NOW - DAY_US, NOW - DAY_US),
 )
 QUOTAS = (PrincipalQuota("*", requests=200), PrincipalQuota("client:feed", bytes_in=5_000_000, author="client:admin"))
-ACCESS = Access(NOW, True, ("client:admin", "client:gateway"), (READ, DENY), True, KEYS, QUOTAS)
+ROLES = (
+    GrantedRole("role:ops", "client:feed", "client:admin", NOW - 60_000_000),
+    GrantedRole("role:finance", "client:billing"),
+    GrantedRole("role:finance", "client:ann", "client:admin", NOW - DAY_US),
+)
+ACCESS = Access(NOW, True, ("client:admin", "client:gateway"), (READ, DENY), ROLES, True, KEYS, QUOTAS)
 PAGE = PageRequest("/access", now_us=NOW)
 
 
@@ -68,6 +73,23 @@ def test_the_page_says_whether_rules_are_enforced() -> None:
     assert not access_view.view(ACCESS, PAGE).fields["keys_taken"].text
 
 
+def test_a_row_of_a_member_is_the_request_that_revokes_its_role() -> None:
+    audit = AccessRule("role:ops", ("describe",), "cluster", "*")
+    read = replace(audit, operations=("read",), kind="topic")
+    table = access_view.view(replace(ACCESS, rules=(READ, audit, read)), PAGE).tables["roles"]
+    assert [json.loads(row.key) for row in table.rows] == [
+        {"role": "role:finance", "principal": "client:billing"},
+        {"role": "role:finance", "principal": "client:ann"},
+        {"role": "role:ops", "principal": "client:feed"},
+    ]
+    ops, billing = access_view.role_key(ROLES[0]), access_view.role_key(ROLES[1])
+    assert cell(table, ops, "rules") == ("2", "")
+    assert cell(table, billing, "rules") == ("none", "warn"), "the role allows nothing"
+    assert (cell(table, ops, "author"), cell(table, billing, "author")) == (("client:admin", ""), (DASH, ""))
+    assert cell(table, billing, "granted") == (DASH, "muted"), "unknown is a dash"
+    assert table.rows[2].label == "role:ops of client:feed"
+
+
 def test_keys_that_expire_within_two_weeks_are_marked_and_expired_ones_are_red() -> None:
     table = access_view.view(ACCESS, PAGE).tables["keys"]
     assert [cell(table, key, "expires") for key in ("0a", "1b", "2c", "3d", "4e")] == [
@@ -103,12 +125,15 @@ def test_a_quota_says_where_it_has_no_limit() -> None:
 
 
 def test_an_answer_names_the_rule_that_decides() -> None:
-    question = Question("client:billing", "read", "topic", "invoices", True, "allowed by a rule", READ)
+    question = Question("client:billing", "read", "topic", "invoices", (), True, "allowed by a rule", READ)
     found = access_view.view(replace(ACCESS, question=question), PAGE).fields
     assert (found["answer"].text, found["answer"].tone) == ("Yes: client:billing may read topic invoices", "good")
     assert found["why"].text == "Reason: allowed by a rule"
     assert found["deciding"].text == ("Deciding rule: allow client:billing read topic invoices, added by client:admin")
-    question = Question("client:x", "alter", "cluster", "*", False, "no rule allows it")
+    question = Question("user:ann", "read", "topic", "invoices", ("role:a", "role:b"), False, "no rule allows it")
+    found = access_view.view(replace(ACCESS, question=question), PAGE).fields
+    assert found["answer"].text == "No: user:ann with role:a, role:b may not read topic invoices"
+    question = Question("client:x", "alter", "cluster", "*", (), False, "no rule allows it")
     found = access_view.view(replace(ACCESS, question=question), PAGE).fields
     assert (found["answer"].text, found["answer"].tone) == ("No: client:x may not alter the cluster", "bad")
     assert not found["deciding"].text
@@ -129,9 +154,12 @@ def test_markup_in_rules_stays_text() -> None:
     hostile = "<b>&\"'</b>"
     rule = AccessRule(hostile, ("read",), "topic", hostile, author=hostile)
     key = IssuedKey("1b", hostile, hostile)
-    found = replace(ACCESS, superusers=(hostile,), rules=(rule,), keys=(key,), quotas=(PrincipalQuota(hostile),))
-    question = Question(hostile, "read", "topic", hostile, False, hostile, rule)
-    asked = replace(PAGE, query={"principal": hostile, "name": hostile})
+    roles = (GrantedRole(hostile, hostile, hostile),)
+    found = replace(
+        ACCESS, superusers=(hostile,), rules=(rule,), roles=roles, keys=(key,), quotas=(PrincipalQuota(hostile),)
+    )
+    question = Question(hostile, "read", "topic", hostile, (hostile,), False, hostile, rule)
+    asked = replace(PAGE, query={"principal": hostile, "name": hostile, "roles": hostile})
     html = _html(asked, replace(found, question=question))
     assert "<b>" not in html and "&lt;b&gt;" in html
     assert " style=" not in html and " onclick" not in html

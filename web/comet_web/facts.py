@@ -439,6 +439,16 @@ class AccessRule:
 
 
 @dataclass(frozen=True, slots=True)
+class GrantedRole:
+    """A role that was granted to a principal. Roles of tokens are not here."""
+
+    role: str
+    principal: str
+    author: str = ""
+    granted_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class IssuedKey:
     """An access key, as brokers know it."""
 
@@ -471,6 +481,7 @@ class Question:
     operation: str
     kind: str
     name: str
+    roles: tuple[str, ...] = ()  # of its token, beside those that are granted
     allowed: bool = False
     why: str = ""
     rule: AccessRule | None = None  # that decides
@@ -483,6 +494,7 @@ class Access:
     enforced: bool
     superusers: tuple[str, ...]
     rules: tuple[AccessRule, ...]
+    roles: tuple[GrantedRole, ...]
     keys_taken: bool  # brokers have the setting `access_keys`
     keys: tuple[IssuedKey, ...]
     quotas: tuple[PrincipalQuota, ...]

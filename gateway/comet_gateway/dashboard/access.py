@@ -1,4 +1,4 @@
-"""Facts about access: rules, access keys, quotas, and answers of `explain`. All calls of brokers for it are here."""
+"""Facts about access: rules, roles, access keys, quotas, and answers of `explain`. All calls to brokers are here."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from comet_web.page_request import PageRequest
 
 RECENT_S: Final = 0.5  # that an answer is reused for several users
 KEYS_S: Final = 60.0  # between two looks at what expires, for pages about other things
+_ROLE: Final = "role:"
 
 
 async def access(sources: Sources, request: PageRequest) -> facts.Access:
     """The loader of the page. Raises CometError."""
     query = sources.sampler.query
-    rules, keys, quotas, question = await asyncio.gather(
+    rules, roles, keys, quotas, question = await asyncio.gather(
         sources.recently(("rules",), RECENT_S, lambda: query(lambda admin: admin.access.list_rules())),
+        sources.recently(("roles",), RECENT_S, lambda: query(lambda admin: admin.access.list_roles())),
         sources.recently(("access keys",), RECENT_S, lambda: query(lambda admin: admin.access.list_access_keys())),
         sources.recently(("quotas",), RECENT_S, lambda: query(lambda admin: admin.access.list_quotas())),
         _explained(sources, request),
@@ -33,6 +35,7 @@ async def access(sources: Sources, request: PageRequest) -> facts.Access:
         enforced=rules.enforced,
         superusers=rules.superusers,
         rules=tuple(map(_rule, rules.rules)),
+        roles=tuple(map(_role, roles.members)),
         keys_taken=keys.accepted,
         keys=tuple(map(_key, keys.keys)),
         quotas=tuple(map(_quota, quotas.quotas)),
@@ -53,7 +56,8 @@ async def _issued_keys(sources: Sources) -> tuple[facts.IssuedKey, ...]:
 
 
 def question_of(request: PageRequest) -> facts.Question | None:
-    """The question in the address. A name without a kind of credential is that of a certificate or key."""
+    """The question in the address. A name without a kind of credential is that of a certificate or key, and one among
+    the roles that of a role."""
     query = request.query
     principal = query.get("principal", "").strip()
     if not principal:
@@ -62,7 +66,10 @@ def question_of(request: PageRequest) -> facts.Question | None:
         principal = f"client:{principal}"
     kind = query.get("kind", facts.RULE_KINDS[0])
     name = "*" if kind == "cluster" else query.get("name", "").strip()
-    found = facts.Question(principal, query.get("operation", facts.RULE_OPERATIONS[0]), kind, name)
+    roles = tuple(
+        word if word.startswith(_ROLE) else _ROLE + word for word in query.get("roles", "").replace(",", " ").split()
+    )
+    found = facts.Question(principal, query.get("operation", facts.RULE_OPERATIONS[0]), kind, name, roles)
     return found if name else replace(found, problem=f"Name the {kind}")
 
 
@@ -73,7 +80,9 @@ async def _explained(sources: Sources, request: PageRequest) -> facts.Question |
     try:
         operation, kind = comet.RuleOperation(question.operation), comet.ResourceKind(question.kind)
         decision = await sources.sampler.query(
-            lambda admin: admin.access.explain_access(question.principal, operation, kind, question.name)
+            lambda admin: admin.access.explain_access(
+                question.principal, operation, kind, question.name, roles=",".join(question.roles)
+            )
         )
     except ValueError as error:
         return replace(question, problem=str(error))
@@ -88,6 +97,10 @@ def _rule(rule: comet.Rule) -> facts.AccessRule:
     return facts.AccessRule(
         rule.principal, operations, rule.kind.value, rule.name, rule.deny, rule.author, rule.added_us or None
     )
+
+
+def _role(member: comet.RoleMember) -> facts.GrantedRole:
+    return facts.GrantedRole(member.role, member.principal, member.author, member.added_us or None)
 
 
 def _key(key: comet.AccessKey) -> facts.IssuedKey:

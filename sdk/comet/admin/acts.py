@@ -392,13 +392,29 @@ _ROWS: Final = (
         "GrantRole", "admin", "alter cluster", "Grant a role to a principal",
         "The rules for the role then hold for it.",
         method="access.grant_role", command="role grant", errors=("LIMIT_EXCEEDED",),
-        routes=(Operation("grantRole", "PUT", "/v1/roles/{role}/members/{principal}"),),
+        routes=(
+            Operation(
+                "grantRole", "POST", "/v1/roles/grant",
+                dialog=Dialog(
+                    "Grant a role", "Grant role",
+                    "The rules for the role then hold for the principal, within a second and for open streams too.",
+                ),
+            ),
+        ),
     ),
     Act(
         "RevokeRole", "admin", "alter cluster", "Revoke a role of a principal",
         "Open streams see it within a second.",
         method="access.revoke_role", command="role revoke",
-        routes=(Operation("revokeRole", "DELETE", "/v1/roles/{role}/members/{principal}"),),
+        routes=(
+            Operation(
+                "revokeRole", "POST", "/v1/roles/revoke",
+                dialog=Dialog(
+                    "Revoke a role", "Revoke role",
+                    "It ends within a second. Streams that then may do less end, and their clients connect again.",
+                ),
+            ),
+        ),
     ),
     Act(
         "ListRoles", "viewer", "describe cluster", "List roles and their members",

@@ -1,18 +1,19 @@
-"""The page of access: rules, access keys, quotas, and why a principal may do something or may not. Pure.
+"""The page of access: rules, roles, access keys, quotas, and why a principal may do something or may not. Pure.
 
-Its query parameters: `principal`, `operation`, `kind`, `name` of a question, beside those of its tables.
+Its query parameters: `principal`, `operation`, `kind`, `name`, `roles` of a question, beside those of its tables.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Final
 
 from comet.wire.expiry import expiry_text
 from comet_web.components import numbers
 from comet_web.components.table import shaped
 from comet_web.document import DASH, Cell, Column, Document, Row
-from comet_web.facts import Access, AccessRule, IssuedKey, PrincipalQuota, Question
+from comet_web.facts import Access, AccessRule, GrantedRole, IssuedKey, PrincipalQuota, Question
 from comet_web.health import expires_soon
 from comet_web.page_request import PageRequest
 
@@ -24,6 +25,13 @@ RULES: Final = (
     Column("name", "Name", wide=False, title="Exact, or a prefix and *"),
     Column("author", "Author"),
     Column("added", "Added", numeric=True),
+)
+ROLES: Final = (
+    Column("role", "Role", wide=False),
+    Column("principal", "Member", wide=False),
+    Column("rules", "Rules", numeric=True, title="Rules for the role"),
+    Column("author", "Granted by"),
+    Column("granted", "Granted", numeric=True),
 )
 KEYS: Final = (
     Column("id", "Key", wide=False),
@@ -46,6 +54,8 @@ QUOTAS: Final = (
 def view(access: Access, request: PageRequest) -> Document:
     now_us = access.time_us
     rules = [_rule(rule, now_us) for rule in access.rules]
+    ruled = Counter(rule.principal for rule in access.rules)
+    roles = [_role(role, ruled[role.role], now_us) for role in access.roles]
     keys = [_key(key, now_us) for key in access.keys]
     quotas = [_quota(quota, now_us) for quota in access.quotas]
     return Document(
@@ -62,6 +72,7 @@ def view(access: Access, request: PageRequest) -> Document:
         },
         tables={
             "rules": shaped("rules", RULES, rules, request, sort="principal", text=_text),
+            "roles": shaped("roles", ROLES, roles, request, main=False, sort="role"),
             "keys": shaped("keys", KEYS, keys, request, main=False, sort="principal"),
             "quotas": shaped("quotas", QUOTAS, quotas, request, main=False, sort="principal"),
         },
@@ -121,6 +132,22 @@ def _rule(rule: AccessRule, now_us: int) -> Row:
     return Row(rule_key(rule), cells, label=rule_text(rule))
 
 
+def role_key(role: GrantedRole) -> str:
+    """The identity of a member: the body of the request that revokes its role."""
+    return json.dumps({"role": role.role, "principal": role.principal})
+
+
+def _role(role: GrantedRole, rules: int, now_us: int) -> Row:
+    cells = (
+        Cell(role.role),
+        Cell(role.principal),
+        numbers.count(rules) if rules else Cell("none", 0, "warn", "The role allows nothing until a rule is for it"),
+        Cell(role.author or DASH),
+        numbers.ago(role.granted_us, now_us),
+    )
+    return Row(role_key(role), cells, label=f"{role.role} of {role.principal}")
+
+
 def _key(key: IssuedKey, now_us: int) -> Row:
     author = Cell("the brokers' file", tone="muted", title="It is removed there") if key.in_file else Cell(key.author)
     cells = (Cell(key.id), Cell(key.principal), author, numbers.ago(key.created_us, now_us), _expiry(key, now_us))
@@ -161,9 +188,10 @@ def _answer(question: Question | None) -> dict[str, Cell]:
         return {"answer": Cell(question.problem, tone="bad"), "why": Cell(""), "deciding": Cell("")}
     what = "the cluster" if question.kind == "cluster" else f"{question.kind} {question.name}"
     verb = "may" if question.allowed else "may not"
+    subject = f"{question.principal} with {', '.join(question.roles)}" if question.roles else question.principal
     return {
         "answer": Cell(
-            f"{'Yes' if question.allowed else 'No'}: {question.principal} {verb} {question.operation} {what}",
+            f"{'Yes' if question.allowed else 'No'}: {subject} {verb} {question.operation} {what}",
             tone="good" if question.allowed else "bad",
         ),
         "why": Cell(f"Reason: {question.why}"),

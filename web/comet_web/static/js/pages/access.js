@@ -1,4 +1,4 @@
-// The page of access: rules, access keys and quotas are added and removed, and a question is answered.
+// The page of access: rules, roles, access keys and quotas are added and removed, and a question is answered.
 
 import { on } from "../actions.js";
 import { call, texts } from "../acts.js";
@@ -8,10 +8,12 @@ import { confirm, form, open } from "../dialog.js";
 import { el } from "../el.js";
 import { navigate, withQuery } from "../navigate.js";
 import { toast } from "../toast.js";
+import { many } from "../words.js";
 
 const OPERATIONS = ["read", "write", "create", "delete", "alter", "describe"];
 const KINDS = ["topic", "group", "transaction", "cluster"];
 const PRINCIPAL = "[a-z]+:[^\\s*]{1,256}";
+const ROLE = "role:[^\\s*]{1,256}";
 const QUOTA = [
   ["bytes_in", "Bytes in per second"],
   ["bytes_out", "Bytes out per second"],
@@ -20,12 +22,14 @@ const QUOTA = [
 ];
 const UPDATES_MAX = 10;
 const ONE = { keys: true, quotas: true }; // tables whose acts are for one row
-const chosen = { rules: [], keys: [], quotas: [] };
+const chosen = { rules: [], roles: [], keys: [], quotas: [] };
 
 export function start() {
   const acts = {
     "add-rule": addRule,
     "remove-rules": () => removeRules(chosen.rules.map((key) => JSON.parse(key))),
+    "grant-role": grantRole,
+    "revoke-roles": () => revokeRoles(chosen.roles.map((key) => JSON.parse(key))),
     "create-key": createKey,
     "revoke-key": () => revokeKey(chosen.keys[0]),
     "set-quota": () => setQuota(),
@@ -64,7 +68,7 @@ function addRule() {
     wide: true,
     columns: true,
     fields: [
-      { name: "principal", label: "Principal", required: true, pattern: `\\*|${PRINCIPAL}`, placeholder: "client:billing", autocomplete: "off", spellcheck: "false", help: "client:NAME, or * for all clients." },
+      { name: "principal", label: "Principal", required: true, pattern: `\\*|${PRINCIPAL}`, placeholder: "client:billing", autocomplete: "off", spellcheck: "false", help: "client:NAME, role:NAME, or * for all clients." },
       { name: "effect", label: "Effect", type: "select", options: ["allow", "deny"] },
       ...OPERATIONS.map((name) => ({ name: `may_${name}`, label: name, type: "checkbox", value: name === "read" })),
       { name: "kind", label: "Kind", type: "select", options: KINDS },
@@ -82,20 +86,56 @@ function addRule() {
 const ruleText = ({ deny, principal, operations, kind, name }) => `${deny ? "deny" : "allow"} ${principal} ${operations.join(",")} ${kind} ${name}`;
 
 function removeRules(rules) {
-  const many = rules.length > 1;
-  const left = new Set(rules); // for a retry
-  return confirm({
+  return eachOf(rules, {
     ...texts("removeRule", {}),
-    ...(many ? { title: `Remove ${rules.length} rules`, action: `Remove ${rules.length} rules` } : {}),
+    words: ["Remove", "rule", "removed"],
     effect: rules.map((rule) => ["Rule", ruleText(rule)]),
+    act: (rule) => call("removeRule", {}, rule),
+  });
+}
+
+// Acts on each of the rows after one confirmation; a retry goes on with those that are left.
+function eachOf(rows, { words: [verb, noun, done], act, ...shown }) {
+  const counted = many(rows.length, noun);
+  const left = new Set(rows);
+  return confirm({
+    ...shown,
+    ...(rows.length > 1 ? { title: `${verb} ${counted}`, action: `${verb} ${counted}` } : {}),
     danger: true,
     submit: async () => {
-      for (const rule of [...left]) {
-        await call("removeRule", {}, rule);
-        left.delete(rule);
+      for (const row of [...left]) {
+        await act(row);
+        left.delete(row);
       }
-      toast(many ? `${rules.length} rules removed.` : "Rule removed.");
+      toast(`${counted} ${done}.`);
     },
+  });
+}
+
+// ---- roles
+
+function grantRole() {
+  const { type, ...shown } = texts("grantRole", {});
+  return form({
+    ...shown,
+    fields: [
+      { name: "role", label: "Role", required: true, pattern: ROLE, placeholder: "role:finance", autocomplete: "off", spellcheck: "false" },
+      { name: "principal", label: "Principal", required: true, pattern: PRINCIPAL, placeholder: "client:billing", autocomplete: "off", spellcheck: "false" },
+    ],
+    submit: async ({ role, principal }) => {
+      const found = await call("grantRole", {}, { role, principal });
+      toast(`${found.changed ? "Role granted" : "The principal had the role before"}${found.enforced ? "." : "; rules are not enforced."}`, found.enforced ? "good" : "warn");
+      return found;
+    },
+  });
+}
+
+function revokeRoles(members) {
+  return eachOf(members, {
+    ...texts("revokeRole", {}),
+    words: ["Revoke", "role", "revoked"],
+    effect: members.map(({ role, principal }) => ["Role", `${role} of ${principal}`]),
+    act: (member) => call("revokeRole", {}, member),
   });
 }
 
@@ -186,8 +226,8 @@ function question(asked) {
   kind.addEventListener("change", arrange);
   asked.addEventListener("submit", (event) => {
     event.preventDefault();
-    const { principal, operation } = asked.elements;
-    const wanted = { principal: principal.value, operation: operation.value, kind: kind.value, name: kind.value === "cluster" ? null : name.value };
+    const { principal, operation, roles } = asked.elements;
+    const wanted = { principal: principal.value, operation: operation.value, kind: kind.value, name: kind.value === "cluster" ? null : name.value, roles: roles.value };
     navigate(withQuery(wanted));
   });
 }
