@@ -57,7 +57,7 @@ SETTINGS: Final = (
     _row("oidc_scopes", "words", "Scopes that a login requests, beside openid."),
     _row("oidc_name_claim", "text", "Claim with the name of the user."),
     _row("oidc_roles", "words", "Roles by values of oidc_roles_claim, such as admin=platform; viewer=* is any user."),
-    _row("oidc_roles_claim", "text", "Claim with the values of oidc_roles."),
+    _row("oidc_roles_claim", "text", "Claim with the values of oidc_roles; with user_rules also the roles at brokers."),
     _time("oidc_session_s", "Longest session of a user of the identity provider.", 1_000, 7 * _DAY_MS),
     _row("user_rules", "switch", "Whether the brokers' rules decide for each user; needs `gateways` at the brokers."),
     _row("tls_cert", "text", "Certificate with its chain (PEM), for HTTPS."),

@@ -103,6 +103,20 @@ async def test_a_user_logs_in_and_has_the_role_of_the_mapping(world: OidcWorld) 
     assert world.provider.requests.count("/keys") == 1  # kept
 
 
+async def test_a_user_with_more_groups_than_fit_is_refused(
+    provider: IdentityProvider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = OidcWorld(provider, tmp_path, user_rules=True)
+    provider.claims = {"sub": "1", "preferred_username": "ann", "groups": [f"g{number}" for number in range(300)]}
+    async with world.browser() as browser:
+        await refused(world, browser, await log_in(world, browser), "roles")
+    assert "oidc:ann: the groups of the token is not a list of up to 256 roles" in caplog.text
+    provider.claims["groups"] = ["finance", "platform"]
+    async with world.browser() as browser:
+        await log_in(world, browser)
+        assert world.visitor(browser) == Principal("oidc:ann", Role.ADMIN, ("role:finance", "role:platform"))
+
+
 async def test_state_nonce_challenge_and_cookie_are_new_each_time(world: OidcWorld) -> None:
     async with world.browser() as browser:
         seen: set[str] = set()

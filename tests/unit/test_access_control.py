@@ -9,13 +9,14 @@ import pytest
 from comet.admin.rules import ResourceKind, RuleOperation
 from comet.errors import CometError, Forbidden, GroupNotFound, InvalidArgument, TopicNotFound
 from comet.patterns import literal_start
+from comet.security.principals import ROLES_MAX
 from comet.types import AUDIT_TOPIC
 from comet.wire.acting import ActingFor
 from comet_broker.access.client_access import EVERYTHING, ClientAccess, Need
 from comet_broker.access.control import AccessControl, restricted_by
 from comet_broker.access.holder import CredentialHolder
 from comet_broker.core.cluster import ClusterState, Versioned
-from comet_broker.core.rules import KINDS, OPERATIONS, ROLES_MAX, Effect, Operation, RoleMember, Rule, RuleTable
+from comet_broker.core.rules import KINDS, OPERATIONS, Effect, Operation, RoleMember, Rule, RuleTable
 
 ME = "client:billing"
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import json
+import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from comet.errors import InvalidArgument
+from comet.security.principals import ROLES_MAX
+from comet_gateway.brokers.user_access import user_of
 from comet_gateway.config import GatewayConfig
 from comet_gateway.http import sessions
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.sessions import BrowserSession, Visit
 from comet_gateway.http.throttle import ADDRESSES_MAX, FAILURES_MAX, WINDOW_S, AddressThrottle
 from comet_gateway.oidc import login_attempt
-from comet_gateway.oidc.client import NAME_BYTES_MAX, NotAdmitted, OidcClient, oidc_client_of
+from comet_gateway.oidc.client import NAME_BYTES_MAX, ROLES_BYTES_MAX, NotAdmitted, OidcClient, oidc_client_of
 from comet_gateway.oidc.login_attempt import ATTEMPT_S, LoginAttempt
+from comet_gateway.oidc.login_flow import REFUSALS
 from comet_gateway.oidc.provider import metadata_of
 
 ISSUER = "https://login.example/realms/main"
@@ -68,6 +74,46 @@ def test_the_claims_can_be_chosen() -> None:
     assert one.principal({"sub": "1", "preferred_username": "ann", "roles": ["ops"]}) == Principal(
         "oidc:ann", Role.ADMIN
     )
+
+
+def test_all_values_of_the_claim_are_roles_at_brokers_with_user_rules() -> None:
+    given = {"sub": "ann", "groups": ["finance", "/ops", "Platform Team", 7, "finance"]}
+    assert client().principal(given).broker_roles == ()
+    one = client(user_rules=True)
+    assert one.principal(given).broker_roles == ("role:/ops", "role:finance")
+    assert one.principal({"sub": "ann", "groups": "finance ops"}).broker_roles == ("role:finance", "role:ops")
+    assert one.principal({"sub": "ann"}).broker_roles == ()
+
+
+@pytest.mark.parametrize(
+    ("groups", "reason"),
+    [
+        ([f"g{number}" for number in range(ROLES_MAX + 1)], "oidc:ann: the groups of the token is not a list"),
+        ({"finance": True}, "oidc:ann: the groups of the token is not a list of up to 256 roles"),
+        (
+            [f"{number}-{'x' * 94}" for number in range(10, 35)],
+            "the 25 roles in groups take 2574 bytes, and a session has",
+        ),
+    ],
+)
+def test_a_user_with_more_roles_than_fit_is_refused(groups: object, reason: str) -> None:
+    """Not without some of them: rules that deny may be for those."""
+    with pytest.raises(NotAdmitted, match=reason) as refused:
+        client(user_rules=True).principal({"sub": "ann", "groups": groups})
+    assert refused.value.word == "roles" in REFUSALS
+    assert client().principal({"sub": "ann", "groups": groups}).role is Role.VIEWER
+
+
+def test_the_longest_session_fits_into_a_cookie_and_a_call() -> None:
+    groups = [str(number) for number in range(100, 100 + ROLES_MAX)]
+    one = client(user_rules=True, oidc_name_claim="name").principal({"name": "é" * 64, "groups": groups})
+    for principal in (one, replace(one, broker_roles=("role:" + "x" * (ROLES_BYTES_MAX - 5),))):
+        visit = Visit(sessions.begun_by_user(principal.name, 3, 1e9, 60, principal.broker_roles), KEY)
+        header = sessions.session_cookie(visit, 1e9, tls=True)
+        assert len(header) < 4_096
+        assert sessions.read(sessions.written(visit.session, KEY), lambda _: None, 1e9, KEY) == visit
+        assert user_of(principal).metadata()[1]
+    assert len(one.broker_roles) == ROLES_MAX
 
 
 def test_an_email_counts_once_it_is_verified() -> None:
@@ -193,9 +239,13 @@ def test_the_secrets_of_a_login_differ_and_are_not_in_its_cookie() -> None:
 # ---- sessions of users
 
 
-@given(st.text(min_size=1, max_size=32), st.sampled_from(list(Role)[1:]), st.integers(1, sessions.LIFE_S * 2))
-def test_a_users_session_is_read_as_it_was_written(name: str, role: Role, life_s: int) -> None:
-    session = sessions.begun_by_user(f"oidc:{name}", int(role), 1e9, life_s)
+WORD = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=32)
+ROLE_LISTS = st.lists(WORD.map("role:{}".format), max_size=15).map(tuple)
+
+
+@given(WORD, st.sampled_from(list(Role)[1:]), ROLE_LISTS, st.integers(1, sessions.LIFE_S * 2))
+def test_a_users_session_is_read_as_it_was_written(name: str, role: Role, roles: tuple[str, ...], life_s: int) -> None:
+    session = sessions.begun_by_user(f"oidc:{name}", int(role), 1e9, life_s, roles)
     text = sessions.written(session, KEY)
     assert len(text) <= sessions.COOKIE_CHARS_MAX
     assert sessions.read(text, lambda _: KEY, 1e9, KEY) == Visit(session, KEY)
@@ -203,6 +253,26 @@ def test_a_users_session_is_read_as_it_was_written(name: str, role: Role, life_s
     assert sessions.read(text, lambda _: KEY, 1e9, None) is None  # without a provider
     assert sessions.read(text, lambda _: KEY, 1e9, bytes([1]) * 32) is None
     assert sessions.read(text, lambda _: KEY, session.ends_s, KEY) is None
+
+
+def test_a_session_that_began_without_roles_has_none() -> None:
+    """As gateways wrote them before sessions had roles."""
+    body = struct.pack(">QQ16sQB", 10**9, 10**9, bytes(16), 10**9 + 60, 1) + b"oidc:ann"
+    proof = hmac.digest(KEY, b"session" + body, "sha256")
+    text = ".".join(["o1", *(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (body, proof))])
+    visit = sessions.read(text, lambda _: None, 1e9, KEY)
+    assert visit is not None and (visit.session.name, visit.session.broker_roles) == ("oidc:ann", ())
+
+
+def test_a_user_cannot_change_the_roles_of_its_session() -> None:
+    text = sessions.written(sessions.begun_by_user("oidc:ann", 1, 1e9, 60, ("role:finance",)), KEY)
+    version, body, proof = text.split(".")
+    raw = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
+    assert sessions.read(text, lambda _: KEY, 1e9, KEY) is not None
+    for changed in (raw + b"\nrole:ops", raw.removesuffix(b"\nrole:finance"), raw.replace(b"finance", b"platfor")):
+        assert changed != raw
+        forged = ".".join((version, base64.urlsafe_b64encode(changed).decode().rstrip("="), proof))
+        assert sessions.read(forged, lambda _: KEY, 1e9, KEY) is None
 
 
 def test_a_session_of_a_token_is_none_of_a_user() -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from comet.errors import InvalidArgument, LimitExceeded
+from comet.security.principals import ROLES_MAX
 from comet_broker.core import rules
 from comet_broker.core.rules import CompiledRules, RoleMember, Rule, RuleTable, check_rule
 
@@ -232,7 +233,7 @@ def test_a_role_is_granted_to_a_principal_only(member: RoleMember, why: str) -> 
 
 
 def test_a_principal_has_a_bounded_number_of_roles() -> None:
-    table = RuleTable(members=tuple(RoleMember(f"role:{number}", BILLING) for number in range(rules.ROLES_MAX)))
+    table = RuleTable(members=tuple(RoleMember(f"role:{number}", BILLING) for number in range(ROLES_MAX)))
     with pytest.raises(LimitExceeded, match="client:billing has 256 roles"):
         table.with_member(RoleMember("role:more", BILLING))
     table.with_member(RoleMember("role:more", "client:ann"))

@@ -24,6 +24,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from comet.errors import CredentialsRefused, InvalidArgument, Unavailable
 from comet.security import fetch as fetching
 from comet.security.fetch import is_private
+from comet.security.principals import ROLES_MAX
 from comet.security.signed_tokens import LEEWAY_S
 from comet.security.signing_keys import parse_signing_keys, read_signing_keys
 from comet.wire.bearer import is_token, read_bearer, read_token
@@ -32,7 +33,6 @@ from comet_broker.access.credentials import Credentials
 from comet_broker.access.keys import AccessKeys
 from comet_broker.access.tokens import Issuer, Tokens, issuer_of
 from comet_broker.config import BrokerConfig
-from comet_broker.core.rules import ROLES_MAX
 from tests.sim.worker import SimWorker, WorkerPace
 from tests.unit.storage_world import HandClock
 from tests.waiting import until

@@ -36,10 +36,11 @@ class Brokers:
         self.answers.set()
         self.access = self
         self.user = ""
+        self.roles: Sequence[str] = ()
 
-    def acting_for(self, principal: str, _: Sequence[str] = ()) -> Any:
+    def acting_for(self, principal: str, roles: Sequence[str] = ()) -> Any:
         found = object.__new__(Brokers)
-        found.__dict__ = {**self.__dict__, "user": principal, "brokers": self}
+        found.__dict__ = {**self.__dict__, "user": principal, "roles": roles, "brokers": self}
         found.access = found
         return found
 
@@ -52,7 +53,11 @@ class Brokers:
             await brokers.answers.wait()
         if brokers.problem is not None:
             raise brokers.problem
-        errors = tuple(None if (self.user, need) in brokers.rights else TopicNotFound("no topic") for need in needs)
+        names = (self.user, *self.roles)
+        errors = tuple(
+            None if any((name, need) in brokers.rights for name in names) else TopicNotFound("no topic")
+            for need in needs
+        )
         return AccessCheck(errors, brokers.answering if needs else brokers.revision)
 
     def change(self, *rights: tuple[str, Need]) -> None:
@@ -77,6 +82,25 @@ def test_users_of_the_provider_and_tokens_cannot_pass_for_each_other() -> None:
     names = ("ann", "oidc:ann", "oidc:token:ann")
     found = [user_of(Principal(name, Role.VIEWER)).principal for name in names]
     assert found == ["token:ann", "user:ann", "user:token:ann"]
+
+
+def test_brokers_get_the_roles_of_a_user_of_the_provider() -> None:
+    roles = ("role:finance", "role:ops")
+    assert user_of(Principal("oidc:ann", Role.VIEWER, roles)) == ("user:ann", roles)
+    assert user_of(Principal("ann", Role.VIEWER)) == ("token:ann", ())
+
+
+async def test_an_answer_is_for_the_roles_of_the_session() -> None:
+    brokers = Brokers()
+    brokers.rights = {("role:finance", READ)}
+    finance, ops = (Principal("oidc:ann", Role.ADMIN, (f"role:{name}",)) for name in ("finance", "ops"))
+    async with following(brokers) as users:
+        for _ in range(2):
+            await users.check(finance, [READ])
+            for other in (ops, Principal("oidc:ann", Role.ADMIN)):
+                with pytest.raises(Problem, match="no topic"):
+                    await users.check(other, [READ])
+        assert len(brokers.asked) == 3, "each is remembered by itself"
 
 
 async def test_an_answer_is_remembered_until_the_rules_change() -> None:

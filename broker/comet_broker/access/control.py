@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from comet.errors import CometError, Forbidden, InvalidArgument
+from comet.security.principals import ROLES_MAX
 from comet.types import AUDIT_TOPIC, is_internal_topic
 from comet.wire.acting import TOKEN, USER, ActingFor
 from comet_broker.access.client_access import (
@@ -30,7 +31,6 @@ from comet_broker.access.holder import CredentialHolder
 from comet_broker.core.cluster import ClusterState
 from comet_broker.core.rules import (
     ALL,
-    ROLES_MAX,
     CompiledRules,
     Decision,
     Kind,

@@ -20,12 +20,13 @@ from typing import Any, Final
 
 from comet.errors import CredentialsRefused, InvalidArgument, Unavailable
 from comet.security.fetch import is_private
+from comet.security.principals import roles_of
 from comet.security.signed_tokens import LEEWAY_S, TokenVerifier, UnknownSigningKey, claim_of
 from comet.security.signing_keys import SigningKeys, is_url, read_signing_keys
 from comet.wire.acting import USER
 from comet_broker.access.holder import CredentialHolder
 from comet_broker.config import BrokerConfig
-from comet_broker.core.rules import ROLE, ROLES_MAX, check_principal, is_role
+from comet_broker.core.rules import check_principal
 from comet_broker.ports import Clock, Worker
 
 log = logging.getLogger(__name__)
@@ -126,14 +127,8 @@ class Tokens:
         return principal
 
     def _roles(self, claims: dict[str, Any]) -> tuple[str, ...]:
-        """Those that a rule can name; of a list, or of a text with spaces between them."""
-        value = claim_of(claims, self._issuer.roles) if self._issuer.roles else None
-        words = value.split() if isinstance(value, str) else value
-        if words is None:
-            return ()
-        if not isinstance(words, list) or len(words) > ROLES_MAX:
-            raise CredentialsRefused(f"the {self._issuer.roles} of the token is not a list of up to {ROLES_MAX} roles")
-        return tuple(sorted({f"{ROLE}{one}" for one in words if isinstance(one, str) and is_role(f"{ROLE}{one}")}))
+        claim = self._issuer.roles
+        return roles_of(claim_of(claims, claim), claim) if claim else ()
 
     # ---- the issuer's keys
 

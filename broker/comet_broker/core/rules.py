@@ -18,7 +18,6 @@ Pure: brokers store the table, and compile it whenever it changes.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
@@ -27,6 +26,7 @@ from typing import Final, Literal, NamedTuple, Self, TypeAlias, get_args
 import msgspec
 
 from comet.errors import InvalidArgument, LimitExceeded
+from comet.security.principals import ROLE, ROLES_MAX, is_name, is_role
 from comet.types import check_topic_name
 from comet_broker.core.cluster import Stored
 from comet_broker.core.slots import check_name
@@ -46,14 +46,11 @@ OPERATIONS: Final[Mapping[Kind, tuple[Operation, ...]]] = {
 }
 IMPLY_DESCRIBE: Final[frozenset[Operation]] = frozenset({"read", "write", "delete", "alter"})
 ALL: Final = "*"  # as a principal: each one that a client proved; as a name: all
-ROLE: Final = "role:"  # with which the names of roles begin
 
 RULES_BYTES_MAX: Final = 1 << 20  # of a table as it is stored: about 10,000 rules and members
-ROLES_MAX: Final = 256  # of one principal
 ANSWERS_MAX: Final = 10_000  # that compiled rules remember
 _LISTED_MAX: Final = 5  # roles in a sentence
 _REMEMBERED_NAME_MAX: Final = 256  # characters; longer ones are no names, and would fill the memory
-_PRINCIPAL: Final = re.compile(r"[a-z]+:[^\s*]{1,256}")
 
 assert RULES_BYTES_MAX < TRANSACTION_BYTES_MAX
 
@@ -148,7 +145,7 @@ def check_principal(principal: str) -> None:
     """Raises InvalidArgument for a text that no client can be."""
     if principal.startswith(ROLE):
         raise InvalidArgument(f"{principal!r} is a role: name a principal that has it, such as 'client:billing'")
-    if not _is_name(principal):
+    if not is_name(principal):
         raise InvalidArgument(
             f"{principal!r} is not a principal: use its kind and name in at most 256 characters, such as "
             "'client:billing', or '*' for every client"
@@ -159,15 +156,6 @@ def check_role(role: str) -> None:
     """Raises InvalidArgument for a text that is not the name of a role."""
     if not is_role(role):
         raise InvalidArgument(f"{role!r} is not a role: use a name of at most 256 characters, such as 'role:finance'")
-
-
-def is_role(text: str) -> bool:
-    """Whether a rule can be for it."""
-    return text.startswith(ROLE) and _is_name(text)
-
-
-def _is_name(text: str) -> bool:
-    return _PRINCIPAL.fullmatch(text) is not None and text.isprintable()
 
 
 def _check_rule_name(kind: Kind, name: str) -> None:

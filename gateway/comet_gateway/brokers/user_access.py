@@ -10,6 +10,7 @@ business of this module: their calls are made for the user, and brokers decide.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable
@@ -35,11 +36,17 @@ CHECKS_MAX: Final = 16
 
 
 def user_of(principal: Principal) -> ActingFor:
-    """The user as brokers know it, in rules, roles and their audit log: `user:ann` of the identity provider, as brokers
-    that take its tokens have it, and `token:ann` of the tokens file. Neither can pass for the other."""
+    """The user as brokers know it, in rules, roles and their audit log: `user:ann` of the identity provider, with the
+    roles of its token, as brokers that take its tokens have it; `token:ann` of the tokens file. Neither can pass for
+    the other."""
     if principal.name.startswith(OIDC):
-        return ActingFor(USER + principal.name.removeprefix(OIDC))
+        return ActingFor(USER + principal.name.removeprefix(OIDC), principal.broker_roles)
     return ActingFor(TOKEN + principal.name)
+
+
+def _digest(user: ActingFor) -> bytes:
+    """Stands for the user in remembered answers: its roles may take kilobytes."""
+    return hashlib.sha256("\n".join((user.principal, *user.roles)).encode()).digest()
 
 
 class UserAccess:
@@ -50,7 +57,7 @@ class UserAccess:
         self.enabled = enabled
         self._admin = admin
         self._revision: int | None = None  # of the rules; None: not known
-        self._answers: OrderedDict[tuple[ActingFor, Need], CometError | None] = OrderedDict()
+        self._answers: OrderedDict[tuple[bytes, Need], CometError | None] = OrderedDict()
         self._changed = asyncio.Event()  # set when the rules have changed, then replaced
         self._asking = asyncio.Semaphore(CHECKS_MAX)
         self._following: asyncio.Task[None] | None = None
@@ -129,14 +136,15 @@ class UserAccess:
             await changed.wait()
 
     def _remembered(self, user: ActingFor, needs: tuple[Need, ...]) -> dict[Need, CometError | None]:
-        answers = self._answers
-        return {need: answers[user, need] for need in needs if (user, need) in answers}
+        answers, digest = self._answers, _digest(user)
+        return {need: answers[digest, need] for need in needs if (digest, need) in answers}
 
     async def _request(self, user: ActingFor, needs: list[Need]) -> dict[Need, CometError | None]:
         found = await self._admin().acting_for(*user).access.check(needs)
         answers = dict(zip(needs, found.errors, strict=True))
         if found.revision == self._revision:  # else another broker knows other rules: not to be remembered
-            self._answers |= {(user, need): error for need, error in answers.items()}
+            digest = _digest(user)
+            self._answers |= {(digest, need): error for need, error in answers.items()}
             while len(self._answers) > ANSWERS_MAX:
                 self._answers.popitem(last=False)
         return answers

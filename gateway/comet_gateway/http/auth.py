@@ -68,6 +68,7 @@ class Principal:
 
     name: str
     role: Role
+    broker_roles: tuple[str, ...] = ()  # of a user, by its token: role:finance; beside those that brokers grant
 
     def require(self, role: Role) -> None:
         """Checks the role. Raises FORBIDDEN."""
@@ -350,7 +351,9 @@ class Gatekeeper:
     def log_in_user(self, principal: Principal, life_s: int) -> Visit:
         """Creates a session for a user of the identity provider."""
         assert self._user_key is not None, "without a provider there are no users"
-        session = sessions.begun_by_user(principal.name, int(principal.role), self.wall(), life_s)
+        session = sessions.begun_by_user(
+            principal.name, int(principal.role), self.wall(), life_s, principal.broker_roles
+        )
         return Visit(session, self._user_key)
 
     def visit(self, cookie: str) -> tuple[Visit, Principal] | None:
@@ -361,7 +364,7 @@ class Gatekeeper:
             return None
         session = visit.session
         if session.role:
-            return visit, Principal(session.name, Role(session.role))
+            return visit, Principal(session.name, Role(session.role), session.broker_roles)
         assert tokens is not None, "its key came from the tokens file"
         return visit, tokens.by_name[session.name]
 

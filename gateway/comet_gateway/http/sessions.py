@@ -6,7 +6,8 @@
     key    = HMAC-SHA256(digest of the token, "comet dashboard session" name role)
 
     cookie = o1.<body>.<proof>              of a user of the identity provider
-    body   = began u64 s | seen u64 s | id, 16 bytes | ends u64 s | role u8 | name of the user
+    body   = began u64 s | seen u64 s | id, 16 bytes | ends u64 s | role u8 | name of the user, its roles at brokers;
+             a line each
     key    = that of the settings `oidc_…` (see oidc.client)
 
 The key depends on the token's row in the tokens file: every gateway with the file accepts the cookie, and a removed
@@ -31,13 +32,14 @@ LIFE_S: Final = 7 * 86_400
 IDLE_S: Final = 12 * 3_600
 RENEW_S: Final = 10 * 60
 SKEW_S: Final = 60  # between the clocks of two gateways
-COOKIE_CHARS_MAX: Final = 512
+COOKIE_CHARS_MAX: Final = 3_600  # of the 4,096 that a browser keeps with name and attributes
 CSRF_HEADER: Final = b"x-comet-csrf"
 
 _HEAD: Final = struct.Struct(">QQ16s")
 _VERSION: Final = "v1"
 _USER_HEAD: Final = struct.Struct(">QQ16sQB")
 _USER_VERSION: Final = "o1"
+USER_LINES_BYTES_MAX: Final = (COOKIE_CHARS_MAX - len("o1..") - 43) * 3 // 4 - _USER_HEAD.size  # a proof has 43
 
 assert RENEW_S < IDLE_S < LIFE_S
 
@@ -52,6 +54,7 @@ class BrowserSession:
     id: bytes
     until_s: int = 0  # of a user's session
     role: int = 0  # of a user
+    broker_roles: tuple[str, ...] = ()  # of a user
 
     @property
     def ends_s(self) -> int:
@@ -96,8 +99,12 @@ def begun(name: str, now_s: float) -> BrowserSession:
     return BrowserSession(name, int(now_s), int(now_s), secrets.token_bytes(16))
 
 
-def begun_by_user(name: str, role: int, now_s: float, life_s: int) -> BrowserSession:
-    return BrowserSession(name, int(now_s), int(now_s), secrets.token_bytes(16), int(now_s) + life_s, role)
+def begun_by_user(
+    name: str, role: int, now_s: float, life_s: int, broker_roles: tuple[str, ...] = ()
+) -> BrowserSession:
+    return BrowserSession(
+        name, int(now_s), int(now_s), secrets.token_bytes(16), int(now_s) + life_s, role, broker_roles
+    )
 
 
 def renewed(session: BrowserSession, now_s: float) -> BrowserSession | None:
@@ -112,7 +119,7 @@ def written(session: BrowserSession, key: bytes) -> str:
         version, head = _USER_VERSION, _USER_HEAD.pack(*times, session.until_s, session.role)
     else:
         version, head = _VERSION, _HEAD.pack(*times)
-    body = head + session.name.encode()
+    body = head + "\n".join((session.name, *session.broker_roles)).encode()
     return ".".join((version, base64url.encode(body), base64url.encode(_proof(key, body))))
 
 
@@ -128,14 +135,15 @@ def read(
     if body is None or proof is None or len(body) <= head.size:
         return None
     try:
-        name = body[head.size :].decode("utf-8" if by_user else "ascii")
+        name, *roles = body[head.size :].decode("utf-8" if by_user else "ascii").split("\n")
     except UnicodeDecodeError:
         return None
     key = user_key if by_user else key_of_name(name)
     if key is None or not hmac.compare_digest(_proof(key, body), proof):
         return None
     began, seen, id_, *more = head.unpack_from(body)
-    session = BrowserSession(name, began, seen, id_, *more)
+    until_s, role = more or (0, 0)
+    session = BrowserSession(name, began, seen, id_, until_s, role, tuple(roles))
     return None if session.over(now_s) else Visit(session, key)
 
 

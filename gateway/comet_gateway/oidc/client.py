@@ -4,7 +4,8 @@
                   a user gets the highest role of which a value is in the claim `oidc_roles_claim`; * is any user
 
 A user is `oidc:NAME` in the audit log, in shares and on pages. Names of tokens have no colon, so neither can pass for
-the other.
+the other. With `user_rules` all values of that claim are also its roles at the brokers, as in a token that it presents
+there: "finance" is role:finance.
 """
 
 from __future__ import annotations
@@ -18,25 +19,36 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from comet.errors import InvalidArgument
+from comet.errors import CredentialsRefused, InvalidArgument
 from comet.security.fetch import is_private
 from comet.security.files import read_secret
+from comet.security.principals import roles_of
 from comet.security.signed_tokens import claim_of
+from comet.wire.acting import BYTES_MAX, USER
 from comet_gateway.config import GatewayConfig
 from comet_gateway.http.auth import Principal, Role
+from comet_gateway.http.sessions import USER_LINES_BYTES_MAX
 
 CALLBACK: Final = "/login/oidc/callback"
 PREFIX: Final = "oidc:"
 NAME_BYTES_MAX: Final = 128
+ROLES_BYTES_MAX: Final = 2_400  # of a user's roles at brokers, which its session and each call for it hold
 SECRET_BYTES_MAX: Final = 1_024
 CLAIM_VALUES_MAX: Final = 1_000  # of the claim with roles
 _ROLES: Final = {"viewer": Role.VIEWER, "operator": Role.OPERATOR, "admin": Role.ADMIN}
 _ANY: Final = "*"
 _EMAIL: Final = "email"  # providers let users type it: it counts once it is verified
 
+assert len(PREFIX) + NAME_BYTES_MAX + 1 + ROLES_BYTES_MAX <= USER_LINES_BYTES_MAX
+assert len(USER) + NAME_BYTES_MAX + 1 + ROLES_BYTES_MAX <= BYTES_MAX
+
 
 class NotAdmitted(Exception):
-    """A user of the provider who may not log in."""
+    """A user of the provider who may not log in. `word` is a key of `login_flow.REFUSALS`."""
+
+    def __init__(self, reason: str, word: str = "no_role") -> None:
+        super().__init__(reason)
+        self.word = word
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,7 @@ class OidcClient:
     roles_claim: str
     roles: tuple[tuple[Role, str], ...]
     session_s: int
+    user_rules: bool  # brokers get the user's roles
     key: bytes  # of its sessions and logins
 
     @property
@@ -71,7 +84,22 @@ class OidcClient:
         role = max((role for role, value in self.roles if value in found), default=None)
         if role is None:
             raise NotAdmitted(f"{PREFIX}{name} has no role: no value of {self.roles_claim} is in oidc_roles")
-        return Principal(PREFIX + name, role)
+        return Principal(PREFIX + name, role, self._broker_roles(name, given) if self.user_rules else ())
+
+    def _broker_roles(self, name: str, value: object) -> tuple[str, ...]:
+        """All of them or NotAdmitted: without one of them a rule that denies would not hold."""
+        try:
+            found = roles_of(value, self.roles_claim)
+        except CredentialsRefused as error:
+            raise NotAdmitted(f"{PREFIX}{name}: {error.message}", "roles") from None
+        size = len("\n".join(found).encode())
+        if size > ROLES_BYTES_MAX:
+            raise NotAdmitted(
+                f"{PREFIX}{name}: the {len(found)} roles in {self.roles_claim} take {size} bytes, and a session has "
+                f"room for {ROLES_BYTES_MAX}: let the provider send fewer groups to this client",
+                "roles",
+            )
+        return found
 
     def _claim(self, claims: Mapping[str, Any], name: str) -> object:
         if name == _EMAIL and claims.get("email_verified") is not True:
@@ -116,6 +144,7 @@ def oidc_client_of(config: GatewayConfig) -> OidcClient | None:
         roles_claim=config.oidc_roles_claim,
         roles=roles,
         session_s=int(config.oidc_session_s),
+        user_rules=config.user_rules,
         key=key,
     )
 

@@ -51,6 +51,9 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     "away": Refusal(503, "Your provider cannot be reached, or answers with an error. Try again in a moment."),
     "invalid": Refusal(403, "Your provider's answer is not valid. The log of the gateway has the reason."),
     "no_role": Refusal(403, "You are known to your provider, but have no role here. Ask the operator of this gateway."),
+    "roles": Refusal(
+        403, "Your provider lists more groups of yours than a session holds. Ask your gateway's operator."
+    ),
     "throttled": Refusal(429, "Too many failed logins from your address. Try again in a minute."),
 }
 
@@ -127,7 +130,7 @@ class LoginFlow:
         except CredentialsRefused as error:
             raise self._failed("invalid", address, error.message, attempt.wanted) from None
         except NotAdmitted as error:
-            raise self._refused("no_role", address, str(error), attempt.wanted) from None
+            raise self._refused(error.word, address, str(error), attempt.wanted) from None
 
     async def _code(self, address: str, attempt: LoginAttempt, answer: Mapping[str, str]) -> str:
         """The code of the answer. Raises LoginRefused."""
