@@ -122,10 +122,11 @@ HANDLED_COMMIT_MS: Final = 500
 REVOKED_GRACE_MS: Final = 30_000
 # The time that a cancelled caller gets to abort its transaction.
 LAST_WORD_MS: Final = 1_000
-# Tokens that clients fetch: the time that a fetch may take, the size of an issuer's answer, the pause after failed
-# fetches (doubled with each) and between renewals of refused tokens, and the sources that a process remembers.
-TOKEN_FETCH_MS: Final = 10_000
-TOKEN_ANSWER_BYTES_MAX: Final = 1 << 16
+# A request to an issuer, for a token, its keys or its metadata: the time that it may take, and the size of the answer.
+ISSUER_FETCH_MS: Final = 10_000
+ISSUER_ANSWER_BYTES_MAX: Final = 1 << 20
+# Tokens that clients fetch: the pause after failed fetches (doubled with each) and between renewals of refused tokens,
+# and the sources that a process remembers.
 TOKEN_PAUSE_MS: Final = 1_000
 TOKEN_PAUSE_MS_MAX: Final = 60_000
 TOKEN_SOURCES_MAX: Final = 64

@@ -84,7 +84,7 @@ class LocalIssuer(ThreadingHTTPServer):
         return {
             "token": (200, self.document()),
             "page": (200, b"<html>welcome</html>"),
-            "huge": (200, self.document() | {"padding": "x" * (1 << 16)}),
+            "huge": (200, self.document() | {"padding": "x" * (1 << 20)}),
             "opaque": (200, self.document() | {"access_token": SECRET}),
             "mac": (200, self.document() | {"token_type": "mac"}),
             "deep": (200, b"[" * 60_000),
@@ -164,7 +164,7 @@ NONSENSE: Final[list[tuple[str, type[comet.CometError], str]]] = [
     ("silent", comet.Unavailable, "no answer in time|gave no token within"),
     ("drips", comet.Unavailable, "no answer in time|gave no token within"),
     ("page", comet.Unavailable, "its answer has no access_token of type Bearer"),
-    ("huge", comet.Unavailable, "its answer has no access_token of type Bearer"),
+    ("huge", comet.Unavailable, "its answer is larger than 1048576 bytes"),
     ("mac", comet.Unavailable, "its answer has no access_token of type Bearer"),
     ("deep", comet.Unavailable, "its answer has no access_token of type Bearer"),
     ("busy", comet.Unavailable, "status 503"),
@@ -181,7 +181,7 @@ async def test_an_issuer_that_answers_nonsense_fails_new_connections_and_no_othe
 ) -> None:
     async with comet.Producer(local.bootstrap(), acks="all") as producer:
         await producer.publish(TOPIC, b"before")
-        monkeypatch.setattr(limits, "TOKEN_FETCH_MS", 300)
+        monkeypatch.setattr(limits, "ISSUER_FETCH_MS", 300)
         local.answer = answer
         async with comet.Admin(local.bootstrap(scope="other"), timeout_ms=1_000) as admin:
             with pytest.raises(error, match=told) as caught:

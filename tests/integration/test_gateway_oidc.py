@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from comet import limits
 from comet.errors import InvalidArgument
-from comet.security import fetch as fetching
 from comet.security.signed_tokens import LEEWAY_S
 from comet_gateway import GatewayConfig, create_app
 from comet_gateway.http.auth import Principal, Role, new_token
@@ -559,7 +559,7 @@ async def test_a_large_answer_is_not_read_to_its_end(world: OidcWorld, path: str
 async def test_a_provider_that_is_silent_ends_the_login(
     world: OidcWorld, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "FETCH_S_MAX", 0.2)
+    monkeypatch.setattr(limits, "ISSUER_FETCH_MS", 200)
     world.provider.silent.add(path)
     async with world.browser() as browser:
         answer = await (browser.get("/login/oidc", headers=TYPED) if path == WELL_KNOWN else log_in(world, browser))
@@ -617,7 +617,7 @@ async def test_a_wrong_secret_is_said_in_the_log(world: OidcWorld, caplog: pytes
     world.provider.secret = "another"
     async with world.browser() as browser:
         await refused(world, browser, await log_in(world, browser), "away")
-    assert "token endpoint answers 401 invalid_client" in caplog.text
+    assert "token endpoint: status 401, invalid_client" in caplog.text
 
 
 # ---- what is logged

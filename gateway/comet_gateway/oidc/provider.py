@@ -19,14 +19,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPException
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
-from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
 
 from comet.errors import CometError, CredentialsRefused, InvalidArgument, Unavailable
-from comet.security.fetch import fetch, is_private
+from comet.security.fetch import OK, Answer, fetch, is_private
 from comet.security.signing_keys import SigningKeys, parse_signing_keys
 from comet_gateway.oidc.client import OidcClient
 
@@ -40,11 +38,9 @@ REQUESTS_MAX: Final = 8
 WAITING_MAX: Final = 100  # callers that wait for one reading
 REQUEST_S_MAX: Final = 20.0
 ID_TOKEN_CHARS_MAX: Final = 64 * 1024
-_EXCHANGE: Final = "token endpoint"
 _DISCOVERY: Final = "/.well-known/openid-configuration"
 _URL: Final = re.compile(r"[\x21-\x7e]{1,2000}")
 _ERROR: Final = re.compile(r"[a-z_]{1,40}")
-_ERROR_BYTES_MAX: Final = 64 * 1024
 _SHOWN_MAX: Final = 200
 
 
@@ -98,15 +94,15 @@ class Provider:
             form["client_id"] = self._client.client_id
         url = (await self.metadata()).token_endpoint
         body = urlencode(form).encode()
-        return await self._in_thread(_EXCHANGE, lambda: _id_token_of(fetch(url, body, headers)))
+        return await self._in_thread("token endpoint", lambda: _id_token_of(_exchanged(fetch(url, body, headers))))
 
     async def _read_metadata(self) -> ProviderMetadata:
         url = self._client.issuer.rstrip("/") + _DISCOVERY
-        return await self._in_thread("discovery", lambda: metadata_of(fetch(url), self._client.issuer))
+        return await self._in_thread("discovery", lambda: metadata_of(fetch(url).content(), self._client.issuer))
 
     async def _read_keys(self) -> SigningKeys:
         url = (await self.metadata()).jwks_uri
-        return await self._in_thread("keys", lambda: parse_signing_keys(fetch(url)))
+        return await self._in_thread("keys", lambda: parse_signing_keys(fetch(url).content()))
 
     async def _in_thread(self, what: str, work: Callable[[], T]) -> T:
         """Runs a request. Raises CredentialsRefused, Unavailable."""
@@ -241,21 +237,27 @@ def _document(data: bytes) -> dict[str, Any]:
 
 def _failure(what: str, error: Exception) -> Exception:
     """The error that a failed request raises. Endpoints and answers are the provider's, so it may be any."""
-    if isinstance(error, HTTPError):
-        with error:
-            word = _error_of(error)
-        if word == "invalid_grant" and what == _EXCHANGE:
-            return CredentialsRefused("the identity provider refuses the code")
-        return Unavailable(f"the identity provider's {what} answers {error.code} {word}".rstrip())
+    if isinstance(error, CredentialsRefused):
+        return error
     why = error.message if isinstance(error, CometError) else str(error)[:_SHOWN_MAX]
     return Unavailable(f"the identity provider's {what}: {why if why and why.isprintable() else type(error).__name__}")
 
 
-def _error_of(error: HTTPError) -> str:
+def _exchanged(answer: Answer) -> bytes:
+    """The content of an answer of the token endpoint. Raises CredentialsRefused, Unavailable."""
+    word = "" if answer.status == OK else _error_of(answer.body)
+    if word == "invalid_grant":
+        raise CredentialsRefused("the identity provider refuses the code")
+    if word:
+        raise Unavailable(f"status {answer.status}, {word}")
+    return answer.content()
+
+
+def _error_of(body: bytes) -> str:
     """The code of an error of OAuth; empty without one."""
     try:
-        word = _document(error.read(_ERROR_BYTES_MAX)).get("error")
-    except (OSError, HTTPException, InvalidArgument):
+        word = _document(body).get("error")
+    except InvalidArgument:
         return ""
     return word if isinstance(word, str) and _ERROR.fullmatch(word) else ""
 

@@ -6,26 +6,17 @@ POST token_url, grant_type=client_credentials, scope, audience; id and secret â”
 from __future__ import annotations
 
 import json
-import socket
-import threading
-import time
 from base64 import b64encode
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from comet import limits
 from comet.errors import CredentialsRefused, InvalidArgument, Unavailable
+from comet.security.fetch import OK, Answer, fetch, is_private
 from comet.security.files import read_secret
-from comet.settings.hosts import is_loopback
-
-if TYPE_CHECKING:
-    from http.client import HTTPConnection
 
 _SECRET_BYTES_MAX: Final = 4_096
-_OK: Final = 200
 _REFUSALS: Final = (400, 401, 403)
 _ERROR_CHARS_MAX: Final = 60
 
@@ -57,8 +48,7 @@ class ClientCredentials:
     def __post_init__(self) -> None:
         try:
             url = urlsplit(self.token_url)
-            plain = url.scheme == "http" and url.hostname is not None and is_loopback(url.hostname)
-            fits = bool(url.hostname) and (url.scheme == "https" or plain) and (url.port or 1) > 0
+            fits = is_private(self.token_url) and (url.port or 1) > 0
         except ValueError:
             fits = False
         if not fits or url.username is not None or url.fragment or not self.token_url.isascii():
@@ -77,12 +67,9 @@ class ClientCredentials:
             secret = read_secret(Path(self.client_secret_file).expanduser(), _SECRET_BYTES_MAX)
         except InvalidArgument as error:  # it may be about to be replaced
             raise Unavailable(error.message) from None
-        status, body = self._post(secret.decode("utf-8", "replace").strip())
-        return self._token(status, body)
+        return self._token(self._post(secret.decode("utf-8", "replace").strip()))
 
-    def _post(self, secret: str) -> tuple[int, bytes]:
-        from http.client import HTTPException  # here, as it takes long to import
-
+    def _post(self, secret: str) -> Answer:
         form = {"grant_type": "client_credentials"}
         form |= {name: given for name in ("scope", "audience") if (given := getattr(self, name))}
         headers = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
@@ -91,52 +78,21 @@ class ClientCredentials:
             headers["authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
         else:
             form |= {"client_id": self.client_id, "client_secret": secret}
-        url = urlsplit(self.token_url)
-        path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        began = time.monotonic()
         try:
-            connection = self._connection()
-            # The time-out of a socket is one of each step; this ends an answer that comes byte by byte.
-            deadline = threading.Timer(limits.TOKEN_FETCH_MS / 1000, _cut, (connection,))
-            deadline.daemon = True
-            deadline.start()
-            try:
-                connection.request("POST", path, urlencode(form).encode(), headers)
-                answer = connection.getresponse()
-                body = answer.read(limits.TOKEN_ANSWER_BYTES_MAX + 1)
-            finally:
-                deadline.cancel()
-                connection.close()
-        except (OSError, HTTPException, ValueError) as error:
-            late = isinstance(error, TimeoutError) or time.monotonic() - began >= limits.TOKEN_FETCH_MS / 1000
-            reason = "no answer in time" if late else _reason(error)
-            raise Unavailable(f"no token from {self.token_url}: {reason}") from None
-        if time.monotonic() - began >= limits.TOKEN_FETCH_MS / 1000:
-            raise Unavailable(f"no token from {self.token_url}: no answer in time")
-        return answer.status, body
+            return fetch(self.token_url, urlencode(form).encode(), headers, ca=self.ca)
+        except Unavailable as error:
+            raise Unavailable(f"no token from {self.token_url}: {error.message}") from None
 
-    def _connection(self) -> HTTPConnection:
-        from http.client import HTTPConnection, HTTPSConnection
-        from ssl import create_default_context
-
-        url, timeout_s = urlsplit(self.token_url), limits.TOKEN_FETCH_MS / 1000
-        assert url.hostname is not None, "the constructor has checked it"
-        if url.scheme == "http":
-            return HTTPConnection(url.hostname, url.port, timeout=timeout_s)
-        ca = None if self.ca is None else str(Path(self.ca).expanduser())
-        context = create_default_context(cafile=ca)
-        return HTTPSConnection(url.hostname, url.port, timeout=timeout_s, context=context)
-
-    def _token(self, status: int, body: bytes) -> str:
-        if 300 <= status < 400:
+    def _token(self, answer: Answer) -> str:
+        status, document = answer.status, _json(answer.body)
+        if answer.redirects:
             raise CredentialsRefused(
                 f"{self.token_url} redirects ({status}), which is not followed: give its new address"
             )
-        document = _json(body)
         if status in _REFUSALS:
             reason = _code(document) or f"status {status}"
             raise CredentialsRefused(f"{self.token_url} refuses client {self.client_id!r}: {reason}")
-        if status != _OK:
+        if status != OK:
             raise Unavailable(f"no token from {self.token_url}: status {status}")
         token = document.get("access_token")
         kind = document.get("token_type", "Bearer")
@@ -146,8 +102,6 @@ class ClientCredentials:
 
 
 def _json(body: bytes) -> dict[str, Any]:
-    if len(body) > limits.TOKEN_ANSWER_BYTES_MAX:
-        return {}
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -160,20 +114,3 @@ def _code(document: dict[str, Any]) -> str:
     code = document.get("error")
     fits = isinstance(code, str) and len(code) <= _ERROR_CHARS_MAX and code.replace("_", "").isalnum()
     return str(code) if fits else ""
-
-
-def _reason(error: Exception) -> str:
-    certificate = getattr(error, "verify_message", "")
-    if certificate:
-        return f"its certificate: {certificate}"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return type(error).__name__
-
-
-def _cut(connection: HTTPConnection) -> None:
-    """Ends the answer that another thread reads."""
-    sock: Any = connection.sock
-    if sock is not None:
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)

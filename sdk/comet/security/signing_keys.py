@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -33,8 +32,8 @@ def is_url(source: str) -> bool:
 def read_signing_keys(source: str) -> SigningKeys:
     """The keys at an address, or in a file. Blocks. Raises Unavailable."""
     try:
-        return parse_signing_keys(fetch(source) if is_url(source) else Path(source).read_bytes())
-    except (OSError, HTTPException, InvalidArgument) as error:
+        return parse_signing_keys(fetch(source).content() if is_url(source) else Path(source).read_bytes())
+    except (OSError, InvalidArgument, Unavailable) as error:
         raise Unavailable(f"cannot read the issuer's keys from {source}: {error}") from None
 
 

@@ -196,7 +196,7 @@ class TokenSource:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         try:
-            async with asyncio.timeout(limits.TOKEN_FETCH_MS / 1000 + _GRACE_S):
+            async with asyncio.timeout(limits.ISSUER_FETCH_MS / 1000 + _GRACE_S):
                 await fetch.result()
         except CometError as error:
             raise _anew(error, self._not_before_s - self._clock()) from error.__cause__
@@ -210,12 +210,12 @@ class TokenSource:
         error: CometError | None = Unavailable("the fetch of a token was interrupted; retry")
         counts = False  # an interrupted fetch says nothing of the issuer
         try:
-            async with asyncio.timeout(limits.TOKEN_FETCH_MS / 1000):
+            async with asyncio.timeout(limits.ISSUER_FETCH_MS / 1000):
                 held = self._checked(await self._called())
             self._held, error = held, None
         except TimeoutError:
             error, counts = (
-                Unavailable(f"{_name(self.provider)} gave no token within {limits.TOKEN_FETCH_MS / 1000:g} s"),
+                Unavailable(f"{_name(self.provider)} gave no token within {limits.ISSUER_FETCH_MS / 1000:g} s"),
                 True,
             )
         except CometError as failed:
