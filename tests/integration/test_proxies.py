@@ -31,9 +31,11 @@ from comet_broker.server import Server as Broker
 from comet_gateway.config import GatewayConfig
 from comet_gateway.http.auth import new_token
 from comet_gateway.server import Server
+from tests.identity_provider import CLIENT, identity_provider
 from tests.integration.gateway_http import NDJSON, Wire
 from tests.integration.live_gateway import Socket, Stream, serving
 from tests.integration.proxies import envoy, nginx
+from tests.integration.test_gateway_oidc import ANSWERED, CALLBACK, TYPED
 from tests.robustness.http2 import Flood, Next, references, resets
 from tests.waiting import pace, until
 
@@ -289,6 +291,57 @@ async def test_logins_of_an_address_are_limited(world: World, way: str) -> None:
         assert int(found[-1].headers["retry-after"]) > 0
         assert (await one.get("/login")).status_code == 200
         assert (await other.post("/login", headers=form, data={"token": "x"})).status_code == 403
+
+
+@pytest.mark.parametrize("way", PROXIES)
+async def test_logins_by_openid_connect_of_an_address_are_limited(world: World, way: str) -> None:
+    """By their answers. The way to the provider is not limited."""
+    async with world.client(way, token=False) as one, world.client(way, token=False) as other:
+        with audited() as rows:
+            found = [await one.get(f"{CALLBACK}?code=x&state={number}") for number in range(9)]
+            found += [await one.get(f"/login/%6Fidc/callback?code=x&state={number}") for number in range(2)]
+            found += [await one.get(CALLBACK, headers={"x-forwarded-for": "192.0.2.9"})]
+        assert [answer.status_code == 429 for answer in found] == [False] * 10 + [True] * 2
+        assert len(rows) == 10
+        assert int(found[-1].headers["retry-after"]) > 0
+        assert (await one.get("/login/oidc")).status_code != 429
+        assert (await other.get(f"{CALLBACK}?code=x&state=y")).status_code != 429
+
+
+@pytest.mark.parametrize("way", PROXIES)
+async def test_the_longest_session_passes(tmp_path: Path, way: str) -> None:
+    """A cookie of 3.5 kB, in the head of the answer to a login and in those of requests."""
+    authority = Authority.create(tmp_path / "security", "comet")
+    issued = authority.issue_broker(1, [PROXY])
+    held = HeldPorts(1)
+    (port,) = held.numbers
+    groups = [f"{number}-{'x' * 100}" for number in range(10, 31)]
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(comet.testing.broker())
+        provider = stack.enter_context(identity_provider())
+        provider.secret, provider.claims = "", {"sub": "x" * 128, "groups": groups}
+        config = GatewayConfig(
+            bootstrap=broker.address, port=0, proxies=(PROXY,), user_rules=True, drain_s=0.2,
+            oidc_issuer=provider.url, oidc_client_id=CLIENT, oidc_roles=("viewer=*",),
+        )  # fmt: skip
+        gateway = urlsplit((await stack.enter_async_context(serving(config))).url).port
+        files = {
+            f"/etc/{way}/tls/{name}": str(path) for name, path in (("chain.pem", issued.cert), ("key.pem", issued.key))
+        }
+        if way == "nginx":
+            backends = {f"gw-{number}:8080": f"{PROXY}:{gateway}" for number in (1, 2)}
+            await stack.enter_async_context(nginx(tmp_path, port, files | backends))
+        else:
+            backends = {f"gw-{number}, port_value: 8080": f"{PROXY}, port_value: {gateway}" for number in (1, 2)}
+            await stack.enter_async_context(envoy("envoy.yaml", tmp_path, port, files | backends))
+        tls = ssl.create_default_context(cafile=authority.ca)
+        client = httpx.AsyncClient(base_url=f"https://{PROXY}:{port}", verify=tls, timeout=30)
+        browser = await stack.enter_async_context(client)
+        begun = await browser.get("/login/oidc", headers=TYPED)
+        answer = await browser.get(provider.authorize(begun.headers["location"]), headers=ANSWERED)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/"), answer.text
+        assert len(browser.cookies["__Host-comet_session"]) > 3_300
+        assert (await browser.get("/login?next=/topics", headers=TYPED)).headers["location"] == "/topics"
 
 
 @pytest.mark.parametrize("way", PROXIES)
