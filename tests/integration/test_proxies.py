@@ -1,6 +1,7 @@
-"""HTTPS at a gateway: its own, and that of nginx and Envoy with the files of docs/proxies; brokers behind Envoy.
+"""HTTPS at a gateway: its own, and that of nginx, HAProxy and Envoy with the files of docs/proxies; brokers behind
+Envoy.
 
-A client of "own" talks to a gateway with a certificate, those of "nginx" and "envoy" to two gateways behind them.
+A client of "own" talks to a gateway with a certificate, those of a proxy to two gateways behind it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import websockets
 import comet
 from comet.processes.child import Child
 from comet.processes.ports import HeldPorts
-from comet.security.certificates import Authority
+from comet.security.certificates import Authority, Issued
 from comet_broker.config import BrokerConfig
 from comet_broker.server import Server as Broker
 from comet_gateway.config import GatewayConfig
@@ -34,13 +35,13 @@ from comet_gateway.server import Server
 from tests.identity_provider import CLIENT, identity_provider
 from tests.integration.gateway_http import NDJSON, Wire
 from tests.integration.live_gateway import Socket, Stream, serving
-from tests.integration.proxies import envoy, nginx
+from tests.integration.proxies import envoy, haproxy, nginx
 from tests.integration.test_gateway_oidc import ANSWERED, CALLBACK, TYPED
 from tests.robustness.http2 import Flood, Next, references, resets
 from tests.waiting import pace, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
-WAYS = ("own", "nginx", "envoy")
+WAYS = ("own", "nginx", "haproxy", "envoy")
 PROXIES = WAYS[1:]
 PROXY = "127.0.0.1"  # their address; clients have others of this machine
 RECORDS = "/v1/topics/quotes/records"
@@ -113,7 +114,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
     tokens = folder / "tokens.toml"
     tokens.write_text(row)
     tokens.chmod(0o600)
-    held = HeldPorts(4)
+    held = HeldPorts(5)
     first, second, *ports = held.numbers
     files = {"chain.pem": str(issued.cert), "key.pem": str(issued.key)}
     async with AsyncExitStack() as stack:
@@ -132,6 +133,8 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         certificate = {f"/etc/nginx/tls/{name}": path for name, path in files.items()}
         replaced = {"gw-1:8080": f"{PROXY}:{first}", "gw-2:8080": f"{PROXY}:{second}"}
         by_nginx = await stack.enter_async_context(nginx(folder, ports[0], certificate | replaced))
+        certificate = {"/etc/haproxy/tls/gateway.pem": with_key(issued, folder)}
+        by_haproxy = await stack.enter_async_context(haproxy(folder, ports[2], certificate | replaced))
         certificate = {f"/etc/envoy/tls/{name}": path for name, path in files.items()}
         replaced = {
             f"address: gw-{number}, port_value: 8080": f"address: {PROXY}, port_value: {port}"
@@ -140,7 +143,12 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         by_envoy = await stack.enter_async_context(envoy("envoy.yaml", folder, ports[1], certificate | replaced))
         yield World(
             broker.address,
-            {"own": own.url, "nginx": f"https://{by_nginx.address}", "envoy": f"https://{by_envoy.address}"},
+            {
+                "own": own.url,
+                "nginx": f"https://{by_nginx.address}",
+                "haproxy": f"https://{by_haproxy.address}",
+                "envoy": f"https://{by_envoy.address}",
+            },
             gateways,
             by_envoy,
             authority.ca,
@@ -148,6 +156,13 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         )
         for gateway in gateways:
             await gateway.cut()
+
+
+def with_key(issued: Issued, folder: Path) -> str:
+    """The path of a file with a certificate and its key."""
+    file = folder / "gateway.pem"
+    file.write_text(issued.cert.read_text() + issued.key.read_text())
+    return str(file)
 
 
 @contextmanager
@@ -328,9 +343,12 @@ async def test_the_longest_session_passes(tmp_path: Path, way: str) -> None:
         files = {
             f"/etc/{way}/tls/{name}": str(path) for name, path in (("chain.pem", issued.cert), ("key.pem", issued.key))
         }
-        if way == "nginx":
+        if way in {"nginx", "haproxy"}:
             backends = {f"gw-{number}:8080": f"{PROXY}:{gateway}" for number in (1, 2)}
-            await stack.enter_async_context(nginx(tmp_path, port, files | backends))
+            if way == "haproxy":
+                files = {"/etc/haproxy/tls/gateway.pem": with_key(issued, tmp_path)}
+            running = nginx if way == "nginx" else haproxy
+            await stack.enter_async_context(running(tmp_path, port, files | backends))
         else:
             backends = {f"gw-{number}, port_value: 8080": f"{PROXY}, port_value: {gateway}" for number in (1, 2)}
             await stack.enter_async_context(envoy("envoy.yaml", tmp_path, port, files | backends))
@@ -417,17 +435,21 @@ async def loaded(world: World, way: str, *kinds: str) -> AsyncIterator[Load]:
 
 async def test_no_request_fails_while_gateways_restart(world: World) -> None:
     kinds = "read", "write once"
-    async with loaded(world, "nginx", *kinds) as one, loaded(world, "envoy", *kinds, "write") as other:
+    async with (
+        loaded(world, "nginx", *kinds) as one,
+        loaded(world, "haproxy", *kinds, "write") as another,
+        loaded(world, "envoy", *kinds, "write") as other,
+    ):
         for gateway in world.gateways:
             await gateway.more_requests()
             await gateway.stop()
-            for load in (one, other):
+            for load in (one, another, other):
                 await load.more_answers()
             await gateway.start()
             await gateway.more_requests()
 
 
-@pytest.mark.parametrize(("way", "kinds"), [("nginx", ["read", "write once"]), ("envoy", ["read", "write once"])])
+@pytest.mark.parametrize(("way", "kinds"), [(way, ["read", "write once"]) for way in PROXIES])
 async def test_what_may_be_repeated_does_not_fail_when_a_gateway_dies(world: World, way: str, kinds: list[str]) -> None:
     """Requests that it was answering are cut off."""
     async with loaded(world, way, *kinds) as load:
