@@ -47,6 +47,16 @@ async def test_a_page_is_for_admins(stage: Secured, path: str) -> None:
         assert 'href="/access"' in seen and 'href="/audit"' in seen
 
 
+@pytest.mark.parametrize("name", ["rules", "rules/explain", "roles", "access-keys", "quotas"])
+async def test_the_api_tells_access_to_admins(stage: Secured, name: str) -> None:
+    """As the page does."""
+    question = {"principal": ME, "operation": "read", "kind": "topic", "name": TOPIC} if "explain" in name else {}
+    for role, status in (("viewer", 403), ("operator", 403), ("admin", 200)):
+        async with stage.client(role) as http:
+            answer = await http.get(f"/v1/{name}", params=question)
+            assert answer.status_code == status, answer.text
+
+
 @pytest.mark.parametrize("page", ["/access", "/audit"])
 async def test_a_websocket_shows_a_page_to_admins(stage: Secured, page: str) -> None:
     async with stage.gateway.socket(additional_headers=stage.headers("operator")) as socket:

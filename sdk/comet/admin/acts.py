@@ -377,13 +377,13 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "ListRules", "viewer", "describe cluster", "List rules",
+        "ListRules", "admin", "describe cluster", "List rules",
         "Shows what each client may do, and whether brokers enforce it.",
         method="access.list_rules", command="acl list",
         routes=(Operation("listRules", "GET", "/v1/rules"),),
     ),
     Act(
-        "ExplainAccess", "viewer", "describe cluster", "Explain whether a client may do something",
+        "ExplainAccess", "admin", "describe cluster", "Explain whether a client may do something",
         "Shows the rule that decides.",
         method="access.explain_access", command="acl explain",
         routes=(Operation("explainAccess", "GET", "/v1/rules/explain"),),
@@ -417,7 +417,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "ListRoles", "viewer", "describe cluster", "List roles and their members",
+        "ListRoles", "admin", "describe cluster", "List roles and their members",
         "Those that were granted; a token may have more.",
         method="access.list_roles", command="role list",
         routes=(Operation("listRoles", "GET", "/v1/roles"),),
@@ -441,7 +441,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "ListAccessKeys", "viewer", "describe cluster", "List access keys",
+        "ListAccessKeys", "admin", "describe cluster", "List access keys",
         "Shows whose each is, and when it expires.",
         method="access.list_access_keys", command="key list",
         routes=(Operation("listAccessKeys", "GET", "/v1/access-keys"),),
@@ -476,7 +476,7 @@ _ROWS: Final = (
         ),
     ),
     Act(
-        "ListQuotas", "viewer", "describe cluster", "List quotas",
+        "ListQuotas", "admin", "describe cluster", "List quotas",
         "Shows what each principal may use of each broker.",
         method="access.list_quotas", command="quota list",
         routes=(Operation("listQuotas", "GET", "/v1/quotas"),),
