@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 import jwt
+import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
@@ -157,6 +158,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *words: Any) -> None:  # noqa: A002 - the server calls it so
         """Nothing: tests look at `requests`."""
+
+
+@pytest.fixture
+def provider() -> Iterator[IdentityProvider]:
+    """One for each test of a module that imports it."""
+    with identity_provider() as found:
+        yield found
 
 
 @contextmanager

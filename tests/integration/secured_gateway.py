@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from comet.types import AUDIT_TOPIC
 from comet_gateway.config import GatewayConfig
@@ -53,3 +54,10 @@ async def secured(folder: Path, *, key: str = "") -> AsyncIterator[Secured]:
 
                 assert await until_answered(written, within_s=PATIENCE_S)
                 yield Secured(broker, gateway, {role: token for role, (token, _) in made.items()})
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Secured]:
+    """One for a module that imports it."""
+    async with secured(tmp_path_factory.mktemp("secured")) as found:
+        yield found

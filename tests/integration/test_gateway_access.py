@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import AsyncIterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 
 import comet
 from comet.types import AUDIT_TOPIC
 from comet_gateway.dashboard import audit_trail
 from tests.integration.live_gateway import PATIENCE_S, live_gateway
-from tests.integration.secured_gateway import Secured, secured
+from tests.integration.secured_gateway import Secured, secured, stage
 from tests.integration.test_access_keys import ME, TOPIC
 from tests.waiting import until_answered
+
+__all__ = ["stage"]  # a fixture
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 
 HTML = {"accept": "text/html"}
 PAGES = ("/access", "/audit", "/access.csv", "/audit.csv")
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Secured]:
-    async with secured(tmp_path_factory.mktemp("access")) as found:
-        yield found
 
 
 @pytest.mark.parametrize("path", PAGES)

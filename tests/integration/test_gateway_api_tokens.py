@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,14 @@ from comet_gateway.http.throttle import FAILURES_MAX
 from comet_gateway.oidc import api_tokens
 from comet_gateway.oidc.api_tokens import ApiTokens
 from comet_gateway.oidc.provider import WAITING_MAX
-from tests.identity_provider import CLIENT, RSA, IdentityProvider, identity_provider
+from tests.identity_provider import CLIENT, RSA, IdentityProvider, provider
 from tests.integration.live_gateway import live_gateway
 from tests.integration.oidc_world import OidcWorld
 from tests.waiting import until
 
+__all__ = ["provider"]  # a fixture
+
 API = "https://events.example.com"
-
-
-@pytest.fixture
-def provider() -> Iterator[IdentityProvider]:
-    with identity_provider() as found:
-        yield found
 
 
 @pytest.fixture

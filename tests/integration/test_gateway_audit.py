@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import httpx
 import pytest
-import pytest_asyncio
 
 from comet.types import AUDIT_TOPIC
 from tests.integration.live_gateway import Socket
-from tests.integration.secured_gateway import Secured, secured
+from tests.integration.secured_gateway import Secured, stage
 from tests.integration.test_access_keys import TOPIC
+
+__all__ = ["stage"]  # a fixture
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 
@@ -52,12 +52,6 @@ FRAMES: Final[tuple[dict[str, Any], ...]] = (
     {"page": "/quotes?topic=__audit"},
     {"page": "/dead-letters/__audit"},
 )
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Secured]:
-    async with secured(tmp_path_factory.mktemp("audit")) as found:
-        yield found
 
 
 @pytest.mark.parametrize("path", REQUESTS)

@@ -7,7 +7,7 @@ import hmac
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -29,19 +29,15 @@ from comet_gateway.http.throttle import FAILURES_MAX
 from comet_gateway.oidc import login_attempt
 from comet_gateway.oidc.login_flow import REFUSALS
 from comet_gateway.oidc.provider import REQUESTS_MAX
-from tests.identity_provider import CLIENT, RSA, SECRET, Claims, IdentityProvider, identity_provider
+from tests.identity_provider import CLIENT, RSA, SECRET, Claims, IdentityProvider, provider
 from tests.integration.oidc_world import OWN, OidcWorld
+
+__all__ = ["provider"]  # a fixture
 
 TYPED = {"sec-fetch-site": "none", "sec-fetch-mode": "navigate", "accept": "text/html"}
 ANSWERED = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "accept": "text/html"}
 PAGE = {"sec-fetch-site": "same-origin"}
 CALLBACK = "/login/oidc/callback"
-
-
-@pytest.fixture
-def provider() -> Iterator[IdentityProvider]:
-    with identity_provider() as found:
-        yield found
 
 
 @pytest.fixture
