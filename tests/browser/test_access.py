@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 import comet
 from tests.browser.axe import axe
@@ -147,6 +147,51 @@ async def test_a_role_is_granted_explained_and_revoked(page: Page, guarded: Secu
     await expect(page.locator("#toasts")).to_contain_text("2 roles revoked.")
     await expect(page.get_by_text("No roles are granted")).to_be_visible()
     assert not (await access.list_roles()).members
+
+
+async def test_a_retry_removes_the_rules_that_are_left(context: Watched, page: Page, guarded: Secured) -> None:
+    context.expected = ("status of 503",)
+    await open_page(page, guarded, "/access")
+    dialog, mine = page.get_by_role("dialog"), rows(page, "rules").filter(has_text="client:twice")
+    for name in ("one", "two"):
+        await page.get_by_role("button", name="Add rule").first.click()
+        await dialog.get_by_label("Principal").fill("client:twice")
+        await dialog.get_by_label("Effect").select_option("deny")
+        await dialog.get_by_label("Name", exact=True).fill(name)
+        await dialog.get_by_role("button", name="Add rule").click()
+        await expect(mine.filter(has_text=name)).to_contain_text("deny")
+    asked: list[str] = []
+
+    async def fail_second(route: Route) -> None:
+        asked.append(json.loads(route.request.post_data or "")["name"])
+        await (route.fulfill(status=503, json={"title": "Away"}) if len(asked) == 2 else route.continue_())
+
+    await page.route("**/v1/rules/remove", fail_second)
+    for one in await mine.all():
+        await one.get_by_role("checkbox").check()
+    await page.get_by_role("button", name="Remove").first.click()
+    await dialog.get_by_role("button", name="Remove 2 rules").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("Away")
+    await dialog.get_by_role("button", name="Remove 2 rules").click()
+    await expect(page.locator("#toasts")).to_contain_text("2 rules removed.")
+    assert len(asked) == 3 and asked[1] == asked[2] != asked[0]
+    assert not (await guarded.broker.admin.access.list_rules(principal="client:twice")).rules
+
+
+async def test_the_filters_of_events_follow_the_history(page: Page, guarded: Secured) -> None:
+    await open_page(page, guarded, "/audit?event=admin&page=2")
+    await page.evaluate("history.pushState({}, '', '/audit?event=denied&principal=eve')")
+    await page.go_back()
+    event = page.locator("select[name=event]")
+    await expect(event).to_have_value("admin")
+    await page.go_forward()
+    await expect(event).to_have_value("denied")
+    await expect(page.locator("input[name=principal]:visible")).to_have_value("eve")
+    await page.go_back()
+    await expect(event).to_have_value("admin")
+    await page.locator("select[name=outcome]").select_option("failed")
+    await expect(page).to_have_url(re.compile("outcome=failed"))
+    assert "page=" not in page.url, "a filter begins at the first page"
 
 
 async def test_a_key_is_created_shown_once_and_revoked(page: Page, guarded: Secured) -> None:
