@@ -39,16 +39,18 @@ class FindCoordinatorRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class FindCoordinatorResponse(_message.Message):
-    __slots__ = ("slot", "broker", "host", "port")
+    __slots__ = ("slot", "broker", "host", "port", "wire_port")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
+    WIRE_PORT_FIELD_NUMBER: _ClassVar[int]
     slot: int
     broker: int
     host: str
     port: int
-    def __init__(self, slot: _Optional[int] = ..., broker: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+    wire_port: int
+    def __init__(self, slot: _Optional[int] = ..., broker: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., wire_port: _Optional[int] = ...) -> None: ...
 
 class TopicPartitions(_message.Message):
     __slots__ = ("topic", "topic_id", "partitions")

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, TypeAlias
+
+Frame: TypeAlias = bytes | bytearray  # not changed once it is passed on
 
 PRODUCE_PREFIX_BYTES: Final = 24
 DELIVERY_PREFIX_BYTES: Final = 32
@@ -54,7 +56,7 @@ def produce_frame(request: int, handle: int, acks: int, parts: Sequence[bytes], 
     return frame
 
 
-def parse_produce(frame: bytes) -> tuple[int, int, int, memoryview] | None:
+def parse_produce(frame: Frame) -> tuple[int, int, int, memoryview] | None:
     """(request, handle, acks, batch) of a canonical Produce frame, else None."""
     batch_bytes = len(frame) - PRODUCE_PREFIX_BYTES
     if not 0 <= batch_bytes <= FRAME_BYTES_MAX - PRODUCE_PREFIX_BYTES:
@@ -80,7 +82,7 @@ def delivery_prefix(handle: int, high_watermark: int, leader_epoch: int, batches
     )  # fmt: skip
 
 
-def parse_delivery(frame: bytes) -> tuple[int, int, int] | None:
+def parse_delivery(frame: Frame) -> tuple[int, int, int] | None:
     """(handle, high_watermark, leader_epoch) of a canonical Delivery frame, else None; batches are frame[32:]."""
     batches_bytes = len(frame) - DELIVERY_PREFIX_BYTES
     if not 0 <= batches_bytes <= FRAME_BYTES_MAX - DELIVERY_PREFIX_BYTES:
@@ -101,7 +103,7 @@ def ack_frame(request: int, base_offset: int, append_time_us: int) -> bytes:
     return _ACK.pack(0x1A22, 0x040A, request, 0x0812, base_offset, 0x081A, append_time_us)
 
 
-def parse_ack(frame: bytes) -> tuple[int, int, int] | None:
+def parse_ack(frame: Frame) -> tuple[int, int, int] | None:
     """(request, base_offset, append_time_us) of a frame with one acknowledgement, else None."""
     if len(frame) != ACK_FRAME_BYTES:
         return None
@@ -116,7 +118,7 @@ def progress_frame(handle: int, leader_epoch: int, log_end: int, flushed_end: in
     return _PROGRESS.pack(0x1C1A, 0x0D, handle, 0x15, leader_epoch, 0x19, log_end, 0x21, flushed_end)
 
 
-def parse_progress(frame: bytes) -> tuple[int, int, int, int] | None:
+def parse_progress(frame: Frame) -> tuple[int, int, int, int] | None:
     """(handle, leader_epoch, log_end, flushed_end) of a canonical Progress frame, else None."""
     if len(frame) != PROGRESS_FRAME_BYTES:
         return None

@@ -1,0 +1,134 @@
+"""The framing of the wire: any cut of the bytes gives the same frames, within bounded memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from comet.errors import Forbidden, RecordTooLarge
+from comet.v1 import wire_pb2 as pb
+from comet.wire import framing
+from comet.wire.framing import DATA, FrameReader, Kind
+
+BYTES_MAX = 300_000
+SIZES = st.one_of(
+    st.integers(0, 40),
+    st.sampled_from([framing.LARGE_BYTES - 1, framing.LARGE_BYTES, framing.LARGE_BYTES + 1]),
+    st.integers(framing.READ_BYTES - 20, framing.READ_BYTES + 20),
+)
+GOLDEN = Path(__file__).parents[1] / "golden" / "wire.txt"
+
+
+def whole(size: int, seed: int) -> bytes:
+    content = bytes((seed + at) % 251 for at in range(251)) * (size // 251 + 1)
+    return framing.head(size) + content[:size]
+
+
+class Others:
+    """Readers that share the buffer, and use it whenever the reader under test does not hold it."""
+
+    def __init__(self) -> None:
+        self.buffer = framing.read_buffer()
+
+    def scribble(self) -> None:
+        self.buffer[:] = b"\xff" * len(self.buffer)
+
+
+def feed(reader: FrameReader, others: Others, data: bytes, *, stop_after: int) -> list[tuple[int, bytes]]:
+    """Gives bytes as a transport does, and takes at most so many frames at a time."""
+    found: list[tuple[int, bytes]] = []
+    while data:
+        room = reader.room()
+        assert len(room), "a transport ends a connection whose buffer is empty"
+        size = min(len(room), len(data))
+        room[:size] = data[:size]
+        data = data[size:]
+        reader.filled(size)
+        while True:
+            taken = 0
+            while taken < stop_after and (frame := reader.next()) is not None:
+                found.append((frame[0], bytes(frame[1])))
+                taken += 1
+            reader.keep()
+            others.scribble()
+            if taken < stop_after:
+                break
+            reader.resume()
+    return found
+
+
+@given(st.lists(SIZES, min_size=1, max_size=6), st.lists(st.integers(1, 400_000), max_size=20), st.integers(1, 3))
+def test_any_cut_gives_the_same_frames(sizes: list[int], cuts: list[int], stop_after: int) -> None:
+    others = Others()
+    reader = FrameReader(others.buffer, BYTES_MAX)
+    data = b"".join(whole(size, number) for number, size in enumerate(sizes))
+    found, at = [], 0
+    for cut in [*cuts, len(data)]:
+        found += feed(reader, others, data[at : at + cut], stop_after=stop_after)
+        at += cut
+    assert found == [(DATA, whole(size, number)[framing.HEAD_BYTES :]) for number, size in enumerate(sizes)]
+    assert reader.unfinished_bytes == 0
+
+
+def test_a_frame_over_the_limit_is_refused_before_it_takes_memory() -> None:
+    others = Others()
+    reader = FrameReader(others.buffer, 1000)
+    assert feed(reader, others, whole(1000, 0), stop_after=9) == [(DATA, whole(1000, 0)[8:])]
+    for size in (1001, 0xFFFFFFFF):
+        with pytest.raises(RecordTooLarge, match="1000 is the limit"):
+            feed(FrameReader(others.buffer, 1000), others, framing.HEAD.pack(size, DATA), stop_after=9)
+    for kind in (Kind.HELLO, Kind.END, 77):
+        head = framing.HEAD.pack(framing.CONTROL_BYTES_MAX + 1, kind)
+        with pytest.raises(RecordTooLarge, match=str(framing.CONTROL_BYTES_MAX)):
+            feed(FrameReader(others.buffer, BYTES_MAX), others, head, stop_after=9)
+
+
+def test_what_another_protocol_begins_with_is_too_large() -> None:
+    others = Others()
+    for first in (b"PRI * HTTP/2.0\r\n\r\n", b"GET / HTTP/1.1\r\n", bytes.fromhex("1603010200010001")):
+        with pytest.raises(RecordTooLarge):
+            feed(FrameReader(others.buffer, framing.CONTROL_BYTES_MAX), others, first, stop_after=9)
+
+
+def test_the_memory_of_a_frame_that_has_not_come_whole_is_known() -> None:
+    others = Others()
+    reader = FrameReader(others.buffer, BYTES_MAX)
+    feed(reader, others, whole(100_000, 0)[:-1], stop_after=9)
+    assert reader.unfinished_bytes == 100_000
+    feed(reader, others, whole(100_000, 0)[-1:], stop_after=9)
+    assert reader.unfinished_bytes == 0
+    feed(reader, others, whole(100, 0)[:60], stop_after=9)
+    assert reader.unfinished_bytes == 60
+
+
+def test_an_error_passes_with_its_code() -> None:
+    error = Forbidden("not you", details={"principal": "client:x"}, retry_after_ms=70)
+    found = framing.parse_end(framing.end(error)[framing.HEAD_BYTES :])
+    assert isinstance(found, Forbidden)
+    assert (found.message, dict(found.details), found.retry_after_ms) == ("not you", {"principal": "client:x"}, 70)
+    assert framing.parse_end(b"") is None
+
+
+def test_a_long_error_is_cut_to_a_control_frame() -> None:
+    error = Forbidden("x" * 50_000, details={"all": "y" * 50_000})
+    found = framing.parse_end(framing.end(error)[framing.HEAD_BYTES :])
+    assert isinstance(found, Forbidden) and found.message == "x" * 1000
+
+
+def test_frames_are_as_they_are_documented() -> None:
+    hello = pb.WireHello(version=1, call="comet.v1.Comet/Stream", authorization="Bearer x", broker_id=2, cluster_id="c")
+    made = {
+        "hello": framing.control(Kind.HELLO, hello.SerializeToString()),
+        "welcome": framing.control(
+            Kind.WELCOME, pb.WireWelcome(version=1, frame_bytes_max=16 << 20).SerializeToString()
+        ),
+        "data": framing.head(3) + b"abc",
+        "ping": framing.control(Kind.PING),
+        "pong": framing.control(Kind.PONG),
+        "end": framing.end(),
+        "end, refused": framing.end(Forbidden("no")),
+    }
+    assert [f"{name}: {data.hex()}" for name, data in made.items()] == GOLDEN.read_text().splitlines()
