@@ -474,10 +474,10 @@ class Broker:
 
     # ---- for transports and the server
 
-    def open_session(self, peer: str, access: ClientAccess = EVERYTHING) -> Session:
+    def open_session(self, peer: str, access: ClientAccess = EVERYTHING, transport: str = "grpc") -> Session:
         self._drain.check()
         self.guard.check_trust()
-        return self._sessions.open(peer, access)
+        return self._sessions.open(peer, access, transport)
 
     def open_replica_session(self, peer: str, certified: int | None = None) -> ReplicaSession:
         return self._replica_sessions.open(peer, certified)
@@ -495,6 +495,10 @@ class Broker:
     def look_at_memory(self) -> None:
         if self._memory is not None:
             self._memory.look_now()
+
+    @property
+    def broker_id(self) -> int:
+        return self.env.me
 
     @property
     def cluster_id(self) -> str:

@@ -17,6 +17,9 @@ class BrokerConfig:
     port: int = 9092  # 0: any free one
     advertised_host: str = ""  # the host that clients connect to; empty: host
     advertised_port: int = 0  # 0: port
+    wire: bool = True  # whether it serves the wire, beside gRPC
+    wire_port: int = 0  # 0: any free one; clients learn it from the metadata
+    advertised_wire_port: int = 0  # 0: wire_port, or none if advertised_port is set
     clients_cert: Path | None = None  # TLS on host:port; with its key
     clients_key: Path | None = None
     clients_ca: Path | None = None  # clients must present a certificate that one of these has signed
@@ -32,6 +35,7 @@ class BrokerConfig:
     brokers_host: str = ""  # where other brokers connect, if it is a listener of its own; empty: host
     brokers_port: int = 9093  # used with brokers_cert; 0: any free one
     brokers_advertised_host: str = ""  # the host that other brokers connect to; empty: as for clients
+    brokers_wire_port: int = 0  # of the wire; 0: any free one
     brokers_cert: Path | None = None  # of this broker, for both sides of a connection between brokers; with its key
     brokers_key: Path | None = None
     brokers_ca: Path | None = None  # signs the certificates of all brokers

@@ -29,6 +29,7 @@ SESSIONS_MAX: Final = 20_000
 # Connections to the broker: this share of its file descriptors, so that logs always have the rest. One that has not
 # begun to speak HTTP/2, or has no calls, is closed.
 CONNECTIONS_SHARE: Final = 0.5
+WIRE_CONNECTIONS_SHARE: Final = 0.25  # those of the wire
 CONNECTION_HANDSHAKE_MS: Final = 10_000
 CONNECTION_IDLE_MS: Final = 5 * 60_000
 # Calls of one connection, reset ones included until their handler has ended. A gateway has one connection to a broker
@@ -46,6 +47,7 @@ METADATA_BYTES_MAX: Final = 4 * KIB  # headers of one call, each with 32 bytes
 IN_FLIGHT_SHARE: Final = 0.25
 MEMORY_BYTES: Final = 1 << 30  # that it may use, where neither a setting nor the system says it
 MEMORY_BYTES_MIN: Final = 128 * MIB
+UNFINISHED_SHARE: Final = 0.125  # of it, for frames of the wire that have not come whole
 # One message that a broker takes may need no more than this share of its memory, and a broker with less than
 # MEMORY_BYTES gives each stream a window of WINDOW_BYTES instead of one that grows with the speed of the network.
 MESSAGE_SHARE: Final = 1 / 64

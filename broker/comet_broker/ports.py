@@ -7,7 +7,7 @@ as on real machines. Each port has a real version and an in-memory one, and one 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from comet.wire.transport import Channel, Stream
 
@@ -105,11 +105,19 @@ class Files(Protocol):
     def free_bytes(self) -> int: ...
 
 
+class WirePeer(NamedTuple):
+    """A broker that serves the wire to others."""
+
+    address: str
+    broker_id: int
+    cluster_id: str
+
+
 class PeerChannel(Channel, Protocol):
     """A connection from one broker to another: all calls of a client, and replication."""
 
-    def replicate(self) -> Stream:
-        """One Replication.Replicate call."""
+    async def replicate(self, wire: WirePeer | None) -> Stream:
+        """One Replication.Replicate call, over the wire if the other broker serves it. Raises Unavailable."""
 
 
 class Network(Protocol):

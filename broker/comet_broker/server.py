@@ -35,7 +35,7 @@ from comet_broker.config import BrokerConfig
 from comet_broker.metadata.embedded import EmbeddedStore
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.metrics.http import Monitor
-from comet_broker.rpc.audience import Audience, Context, brokers_of
+from comet_broker.rpc.audience import Audience, CallContext, brokers_of
 from comet_broker.rpc.listeners import (
     Certificates,
     brokers_tls,
@@ -49,6 +49,7 @@ from comet_broker.rpc.methods import ADMIN, COMET
 from comet_broker.rpc.network import GrpcNetwork
 from comet_broker.rpc.other_calls import OtherCalls
 from comet_broker.rpc.service import handlers
+from comet_broker.rpc.wire_listener import WireListener
 from comet_broker.storage.files import RealFiles
 from comet_broker.system import SystemClock, SystemProcess, ThreadWorker, boot_id
 
@@ -90,6 +91,8 @@ class Server:
         self.address = ""
         self.serving = False  # or stopping, after it has served
         self._listening: list[grpc.aio.Server] = []
+        self.wires: list[WireListener] = []
+        self._certificates: dict[str, Certificates] = {}  # by listener
         assert COMET in records_pb2.DESCRIPTOR.services_by_name["Comet"].full_name
         assert ADMIN in admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
 
@@ -173,7 +176,9 @@ class Server:
     async def _listen(self) -> None:
         config = self.config
         self._health = health.aio.HealthServicer()
-        clients = self._grpc_server(Audience(brokers=serves_brokers(config), access=self._access_of))
+        clients_audience = Audience(brokers=serves_brokers(config), access=self._access_of)
+        brokers_audience = brokers_of(config.cluster, self.broker.refused)
+        clients = self._grpc_server(clients_audience)
         checks, reflected = OtherCalls(clients), OtherCalls(clients, admit=self._access_of)
         self.broker.calls += [checks, reflected]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, checks)
@@ -184,11 +189,16 @@ class Server:
         self.address = f"{config.host}:{port}"
         tls = brokers_tls(config)
         if tls is not None:
-            brokers = self._grpc_server(brokers_of(config.cluster, self.broker.refused))
+            brokers = self._grpc_server(brokers_audience)
             host = config.brokers_host or config.host
             self.broker.registration.brokers_port = self._open_port("brokers", brokers, host, config.brokers_port, tls)
+        self._open_wire("clients", clients_audience, config.host, config.wire_port)
+        if tls is not None:
+            self._open_wire("brokers", brokers_audience, host, config.brokers_wire_port)
         for server in self._listening:
             await server.start()
+        for wire in self.wires:
+            wire.start()
         self._follow_credentials()
         if config.insecure:
             self.broker.env.tasks.spawn(warn_of_strangers(config), "warn of strangers")
@@ -203,12 +213,12 @@ class Server:
         if broker.tokens is not None:
             spawn(broker.tokens.follow(self._issuer_worker), "follow the issuer's keys")
 
-    def _access_of(self, context: Context) -> ClientAccess:
+    def _access_of(self, context: CallContext) -> ClientAccess:
         caller = self._caller_of(context)
         user = acting_for(context.invocation_metadata())
         return caller if user is None else self.broker.access.for_user(caller, user)
 
-    def _caller_of(self, context: Context) -> ClientAccess:
+    def _caller_of(self, context: CallContext) -> ClientAccess:
         if self.broker.credentials.required:
             peer = context.peer()
             return self.broker.access.of_holder(
@@ -243,6 +253,7 @@ class Server:
                 opened = server.add_insecure_port(wanted)
             else:
                 certificates = Certificates(listener, tls, self._worker, self.broker.env.clock)
+                self._certificates[listener] = certificates
                 opened = server.add_secure_port(wanted, certificates.credentials())
                 self.broker.certificates.append(certificates)
                 self.broker.env.tasks.spawn(certificates.follow(), f"follow {tls.cert}")
@@ -253,6 +264,25 @@ class Server:
             raise Unavailable(f"cannot listen on {wanted}: the port may be in use", details=hint)
         self._listening.append(server)
         return opened
+
+    def _open_wire(self, listener: str, audience: Audience, host: str, port: int) -> None:
+        """Opens the wire beside a listener of gRPC. Raises Unavailable."""
+        if not self.config.wire:
+            return
+        broker, registration = self.broker, self.broker.registration
+        wire = WireListener(
+            broker,
+            audience,
+            connections_max=int(limits.WIRE_CONNECTIONS_SHARE * self._descriptors),
+            memory_bytes=broker.memory_bytes,
+        )
+        opened = wire.listen(host, port, self._certificates.get(listener))
+        if listener == "clients":
+            registration.wire_port = opened
+        else:
+            registration.brokers_wire_port = opened
+        broker.calls.append(wire)
+        self.wires.append(wire)
 
     async def __aexit__(
         self,
@@ -268,7 +298,8 @@ class Server:
 
     async def _stop_listening(self, grace_s: float | None) -> None:
         listening, self._listening = self._listening, []
-        await asyncio.gather(*(server.stop(grace_s) for server in listening))
+        wires, self.wires = self.wires, []
+        await asyncio.gather(*(server.stop(grace_s) for server in listening), *(wire.close(grace_s) for wire in wires))
 
     def _reasons(self) -> list[str]:
         """Why clients should use other brokers; empty if all is well."""

@@ -115,7 +115,7 @@ class Secured:
                 frame.request = number
                 await stream.write(frame.SerializeToString())
                 while True:
-                    answer = records_pb2.ServerFrame.FromString(await stream.read() or b"")
+                    answer = records_pb2.ServerFrame.FromString(bytes(await stream.read() or b""))
                     if answer.request == number:
                         break
                     if answer.WhichOneof("frame") == "acks":

@@ -223,7 +223,7 @@ async def test_a_stream_over_an_older_connection_presents_the_new_key(broker: Ke
         await broker.admin.access.revoke_access_key(key_id)
         stream = channel.stream()
         await stream.write(records_pb2.ClientFrame(request=1, hello=records_pb2.Hello()).SerializeToString())
-        assert records_pb2.ServerFrame.FromString(await stream.read() or b"").WhichOneof("frame") == "welcome"
+        assert records_pb2.ServerFrame.FromString(bytes(await stream.read() or b"")).WhichOneof("frame") == "welcome"
         stream.cancel()
     finally:
         await channel.close()

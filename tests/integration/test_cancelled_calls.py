@@ -44,7 +44,7 @@ async def _cancel(_: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any
 
 
 @pytest.fixture
-async def front(tmp_path: Path) -> AsyncIterator[tuple[str, Cancelling]]:
+async def front(tmp_path: Path) -> AsyncIterator[tuple[comet.Bootstrap, Cancelling]]:
     """The address that the broker advertises, and what answers there."""
     port = free_port()
     async with Server(BrokerConfig(data=tmp_path, port=0, advertised_port=port)) as broker:
@@ -54,12 +54,12 @@ async def front(tmp_path: Path) -> AsyncIterator[tuple[str, Cancelling]]:
         server.add_insecure_port(f"127.0.0.1:{port}")
         await server.start()
         try:
-            yield f"127.0.0.1:{port}", cancelling
+            yield comet.Bootstrap(f"127.0.0.1:{port}", transport="grpc"), cancelling
         finally:
             await server.stop(None)
 
 
-async def test_cancelled_calls_are_sent_again(front: tuple[str, Cancelling]) -> None:
+async def test_cancelled_calls_are_sent_again(front: tuple[comet.Bootstrap, Cancelling]) -> None:
     address, cancelling = front
     async with asyncio.timeout(30):
         async with comet.Admin(address) as admin:
@@ -76,7 +76,7 @@ async def test_cancelled_calls_are_sent_again(front: tuple[str, Cancelling]) -> 
     assert set(cancelling.cancelled.values()) == {2}
 
 
-async def test_a_call_that_is_always_cancelled_ends_in_time(front: tuple[str, Cancelling]) -> None:
+async def test_a_call_that_is_always_cancelled_ends_in_time(front: tuple[comet.Bootstrap, Cancelling]) -> None:
     address, cancelling = front
     cancelling.times = 1_000_000
     async with comet.Admin(address, timeout_ms=500) as admin, asyncio.timeout(30):

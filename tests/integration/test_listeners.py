@@ -91,7 +91,7 @@ async def answer(address: str, tls: TlsFiles | None, method: str, request: Messa
 async def error_of_replication(address: str, tls: TlsFiles | None, cluster_id: str, broker: int) -> comet.CometError:
     """The error that ends the stream of a follower which says that it is this broker."""
     channel = GrpcPeerChannel(address, tls)
-    stream = channel.replicate()
+    stream = await channel.replicate(None)
     try:
         hello = replication.ReplicaHello(cluster_id=cluster_id, broker=broker, broker_epoch=7)
         await stream.write(replication.FollowerFrame(hello=hello).SerializeToString())

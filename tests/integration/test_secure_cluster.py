@@ -18,10 +18,10 @@ import httpx
 import pytest
 
 import comet
-from comet.security.certificates import Authority
-from comet.security.files import write_file
 from comet.admin.rules import ResourceKind
 from comet.cli.security import secured_folder
+from comet.security.certificates import Authority
+from comet.security.files import write_file
 from comet.wire.bearer import read_access_key
 from comet.wire.tls import TlsFiles
 from comet_gateway.http.auth import new_token

@@ -12,6 +12,7 @@ from typing import Final
 
 import comet
 from comet.entities import TopicInfo
+from comet.settings.client import Transport
 from comet_broker.core.cluster import TopicSpec
 from comet_broker.storage.files import RealFiles
 from comet_broker.storage.log import Log, LogIdentity
@@ -50,11 +51,16 @@ class ClusterProcesses:
             broker.launch()
         await asyncio.gather(*(asyncio.to_thread(broker.wait_ready) for broker in self.brokers.values()))
 
-    async def put_behind_links(self, stack: contextlib.AsyncExitStack) -> None:
-        """Before they start: others are told the port of a proxy that can fail."""
+    async def put_behind_links(self, stack: contextlib.AsyncExitStack, transport: Transport) -> None:
+        """Before they start: others are told the port of a proxy that can fail. Over gRPC it has all connections, over
+        the wire the streams."""
         for number, broker in self.brokers.items():
-            link = self.links[number] = await stack.enter_async_context(Link("127.0.0.1", broker.port))
-            broker.advertise(link.port)
+            port = broker.port if transport == "grpc" else free_port()
+            link = self.links[number] = await stack.enter_async_context(Link("127.0.0.1", port))
+            if transport == "grpc":
+                broker.advertise(link.port)
+            else:
+                broker.advertise_wire(port, link.port)
 
     def forget(self, source: int, target: int, *, up: bool, down: bool) -> int:
         """The connections from one broker to another die silently: `up` is what the first sends, `down` the answers."""
@@ -155,15 +161,15 @@ def log_bytes(data: Path, spec: TopicSpec, index: int) -> bytes:
 
 @contextlib.asynccontextmanager
 async def cluster(
-    folder: Path, *, brokers: int = 3, options: tuple[str, ...] = (), links: bool = False
+    folder: Path, *, brokers: int = 3, options: tuple[str, ...] = (), links: Transport | None = None
 ) -> AsyncIterator[ClusterProcesses]:
     """A running cluster that is gone afterwards, whatever happens."""
     etcd = Etcd.start(folder / "etcd")
     one = ClusterProcesses(folder, etcd, brokers, options)
     async with contextlib.AsyncExitStack() as stack:
         try:
-            if links:
-                await one.put_behind_links(stack)
+            if links is not None:
+                await one.put_behind_links(stack, links)
             await one.start()
             yield one
         finally:

@@ -110,7 +110,7 @@ async def run(
     flush: str = "interval",
 ) -> Report:
     report = Report(acks)
-    async with cluster(folder, options=("--session-ms", str(SESSION_MS)), links=silences > 0) as one:
+    async with cluster(folder, options=("--session-ms", str(SESSION_MS)), links="wire" if silences else None) as one:
         await one.complete()
         async with comet.Admin(one.addresses) as admin:
             info = await admin.create_topic(TOPIC, replicas=3, flush=flush, segment_bytes=1 << 20)

@@ -376,7 +376,7 @@ async def run(
     folder: Path, *, seconds: float, seed: int, measured: int, silences: float = 0.0, restores: int = 0
 ) -> Report:
     report = Report()
-    async with cluster(folder, options=("--session-ms", str(SESSION_MS)), links=silences > 0) as one:
+    async with cluster(folder, options=("--session-ms", str(SESSION_MS)), links="wire" if silences else None) as one:
         storm = Storm(folder, one, report, Random(seed), silences=silences, restores=restores)
         await storm.topics()
         if measured:

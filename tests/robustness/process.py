@@ -55,8 +55,12 @@ class BrokerProcess:
         return self._child.pid
 
     def advertise(self, port: int) -> None:
-        """From its next start on it tells others another port than its own."""
+        """From its next start on it tells others another port than its own, and none of the wire."""
         self._options = (*self._options, "--advertised-port", str(port))
+
+    def advertise_wire(self, own: int, port: int) -> None:
+        """The same of its wire alone."""
+        self._options = (*self._options, "--wire-port", str(own), "--advertised-wire-port", str(port))
 
     def launch(self) -> None:
         """Starts the process; `wait_ready` says when it takes requests."""

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import jwt
 import psutil
@@ -124,7 +124,7 @@ class World:
         self.secrets.add(f"token of {name}", text)
         return self.file(f"{name}.token", text)
 
-    def bootstrap(self, **files: Path) -> comet.Bootstrap:
+    def bootstrap(self, **files: Any) -> comet.Bootstrap:
         return comet.Bootstrap(self.broker.address, ca=self.ca, **files)
 
     def command(self, *words: str, key: Path | None = None, public: bool = True) -> str:

@@ -4,6 +4,7 @@
 
     gRPC    the status, and the code of the error that the broker sent with it; empty without an answer
     frame   the same of a Stream with this one frame; the code of an error frame
+    wire    the code of the error that ends the connection, or answers the frame
     HTTP    the status, and the code of its problem document, or the path of its redirect
 
 An answer that holds the plan's secret, the name of a topic, ends in SECRET. A port that does not begin to speak HTTP/2
@@ -18,6 +19,7 @@ import http.client
 import json
 import socket
 import ssl
+import struct
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,9 +30,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from comet.v1 import admin_pb2, coordination_pb2, records_pb2, replication_pb2
+from comet.v1 import admin_pb2, coordination_pb2, records_pb2, replication_pb2, wire_pb2
+from comet.wire import framing
+from comet.wire.framing import Kind
 from comet.wire.protobuf import error_from_pb
 
 THREADS = 32
@@ -53,6 +58,7 @@ CALLS = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
 ]
 STREAM = "/comet.v1.Comet/Stream"
+WIRE_CALLS = [STREAM, "/comet.v1.Replication/Replicate"]
 FRAMES = sorted(one.name for one in records_pb2.ClientFrame.DESCRIPTOR.oneofs_by_name["frame"].fields)
 LIST_SERVICES = b"\x3a\x00"  # ServerReflectionRequest(list_services="")
 UPGRADE = {
@@ -82,9 +88,17 @@ def answers(plan: Plan) -> dict[str, str]:
     calls = [*((call, b"") for call in CALLS), (f"{REFLECTION} list", LIST_SERVICES)]
     with ThreadPoolExecutor(THREADS) as pool:
         tried = [(f"{port}", pool.submit(_connect, plan, port)) for port in plan.ports]
+        greeted = [(one, pool.submit(_wire, plan, one[0], one[2], STREAM)) for one in _wires(plan)]
         for port, kind, channel in _channels(plan):
             tried += [(f"{port} {kind} {call}", pool.submit(_status, plan, channel, call, one)) for call, one in calls]
             tried += [(f"{port} {kind} frame {one}", pool.submit(_frame, plan, channel, one)) for one in FRAMES]
+        for (port, kind, context), greeting in greeted:
+            if not greeting.result():
+                continue
+            for call in WIRE_CALLS:
+                tried.append((f"{port} {kind} {call}", pool.submit(_wire, plan, port, context, call)))
+            for frame in FRAMES:
+                tried.append((f"{port} {kind} frame {frame}", pool.submit(_wire, plan, port, context, STREAM, frame)))
         tried += [
             (f"{port} {scheme} {method} {path}", pool.submit(_request, plan, port, scheme, method, path))
             for port in plan.ports
@@ -148,6 +162,59 @@ def _call(plan: Plan, channel: grpc.Channel, call: str, request: bytes) -> Any:
     metadata = tuple((name, value) for name, value in plan.metadata)
     requests: Any = iter([request])
     return channel.stream_stream(call)(requests, timeout=TIMEOUT_S, metadata=metadata)
+
+
+def _wires(plan: Plan) -> list[tuple[int, str, ssl.SSLContext | None]]:
+    """All ports, in the clear and with TLS."""
+    found: list[tuple[int, str, ssl.SSLContext | None]] = [(port, "wire", None) for port in plan.ports]
+    if plan.ca:
+        context = ssl.create_default_context(cafile=plan.ca)
+        context.check_hostname = not plan.name
+        if plan.cert:
+            context.load_cert_chain(plan.cert, plan.key)
+        found += [(port, "wires", context) for port in plan.ports]
+    return found
+
+
+def _wire(plan: Plan, port: int, context: ssl.SSLContext | None, call: str, kind: str = "") -> str:
+    """The code of the error that ends the connection, or answers the one frame. A port of another protocol answers
+    nothing."""
+    authorization = dict(plan.metadata).get("authorization", "")
+    hello = wire_pb2.WireHello(version=framing.VERSION, call=call.removeprefix("/"), authorization=authorization)
+    welcomed = ""
+    sent = framing.control(Kind.HELLO, hello.SerializeToString())
+    if kind:
+        frame = records_pb2.ClientFrame(request=7)
+        getattr(frame, kind).SetInParent()
+        content = frame.SerializeToString()
+        sent += framing.head(len(content)) + content
+    try:
+        with contextlib.ExitStack() as stack:
+            connection = stack.enter_context(socket.create_connection((plan.address, port), TIMEOUT_S))
+            if context is not None:
+                connection = stack.enter_context(context.wrap_socket(connection, server_hostname=plan.address))
+            connection.sendall(sent)
+            file = stack.enter_context(connection.makefile("rb"))
+            while True:
+                size, found = framing.HEAD.unpack(file.read(framing.HEAD_BYTES))
+                if found not in (framing.DATA, Kind.WELCOME, Kind.END) or size > BODY_BYTES_MAX:
+                    return ""
+                content = file.read(size)
+                if found == Kind.END:
+                    error = framing.parse_end(content)
+                    return "OK" if error is None else error.code
+                if found == framing.DATA:
+                    answer = records_pb2.ServerFrame.FromString(content)
+                    if answer.WhichOneof("frame") == "error":
+                        return error_from_pb(answer.error.error).code
+                    return _shown(plan, "OK", content)
+                welcomed = "OK"
+                if not kind:
+                    return welcomed
+    except TimeoutError:
+        return welcomed  # a frame without an answer
+    except (OSError, struct.error, DecodeError):
+        return ""
 
 
 def _error(error: Any) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 import comet
 from comet import records
+from comet.settings.client import Transport
 from comet_broker.core.cluster import TopicSpec
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from tests.robustness.cluster import ClusterProcesses, cluster, wait_for
@@ -126,7 +127,7 @@ async def taken(producer: comet.Producer, topic: str) -> bool:
 
 async def test_a_leader_that_its_followers_cannot_reach_acknowledges_nothing_alone(tmp_path: Path) -> None:
     """The leader's port goes silent to everyone: followers leave in_sync or another leads, and nothing is lost."""
-    async with cluster(tmp_path, options=("--replica-lag-ms", "1s"), links=True) as one, loaded(one) as report:
+    async with cluster(tmp_path, options=("--replica-lag-ms", "1s"), links="grpc") as one, loaded(one) as report:
         leader = await one.leader(TOPIC)
         one.links[leader].hold(up=True, down=True)
         await wait_for(lambda: seconds_since_ack(report) > 2, "nobody is told anything")
@@ -139,12 +140,15 @@ async def test_a_leader_that_its_followers_cannot_reach_acknowledges_nothing_alo
         await wait_for(lambda: len(report.acked) > acked + 50, "writes go on after every link was reset")
 
 
-@pytest.mark.parametrize(("up", "down"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("transport", "up", "down"),
+    [("wire", True, False), ("wire", False, True), ("wire", True, True), ("grpc", True, True)],
+)
 async def test_a_follower_whose_connection_dies_silently_is_in_sync_again(
-    tmp_path: Path, *, up: bool, down: bool
+    tmp_path: Path, transport: Transport, *, up: bool, down: bool
 ) -> None:
     """A firewall forgets the connection to the leader, in one direction or both, and neither end is told."""
-    async with cluster(tmp_path, options=("--replica-lag-ms", "1s"), links=True) as one, loaded(one) as report:
+    async with cluster(tmp_path, options=("--replica-lag-ms", "1s"), links=transport) as one, loaded(one) as report:
         leader = await one.leader(TOPIC)
         follower = next(number for number in one.brokers if number != leader)
         link, broker = one.links[leader], one.brokers[follower]

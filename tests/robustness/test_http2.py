@@ -53,7 +53,7 @@ async def others_call(process: BrokerProcess) -> None:
         stream = channel.stream()
         await stream.write(pb.ClientFrame(request=1, hello=pb.Hello(client="other")).SerializeToString())
         frame = await stream.read()
-        assert frame is not None and pb.ServerFrame.FromString(frame).welcome.broker_id
+        assert frame is not None and pb.ServerFrame.FromString(bytes(frame)).welcome.broker_id
         stream.cancel()
 
     try:

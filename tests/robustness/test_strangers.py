@@ -47,8 +47,12 @@ TLS: Final = ["--clients-cert", "CERT", "--clients-key", "KEY"]
 TOKENS: Final = ["--tokens-file", "TOKENS"]
 BETWEEN_BROKERS: Final = {call for call in CALLS if "Replication" in call or "Coordination" in call}
 REFLECTIONS: Final = {call for call in CALLS if "ServerReflection" in call}
-UNAUTHENTICATED: Final = "UNAUTHENTICATED CREDENTIALS_REFUSED"
-REFUSED: Final = ("UNIMPLEMENTED", "FORBIDDEN", "TOPIC_NOT_FOUND", "GROUP_NOT_FOUND", "PARTITION_NOT_FOUND")
+REFUSED_CREDENTIALS: Final = "CREDENTIALS_REFUSED"
+UNAUTHENTICATED: Final = f"UNAUTHENTICATED {REFUSED_CREDENTIALS}"
+REFUSED: Final = (
+    *("UNIMPLEMENTED", "UNSUPPORTED_VERSION", "FORBIDDEN"),
+    *("TOPIC_NOT_FOUND", "GROUP_NOT_FOUND", "PARTITION_NOT_FOUND"),
+)
 # A client without a rule finds brokers and coordinators, lists of nothing, and that it may do nothing.
 WITHOUT_RULES: Final = {
     f"/comet.v1.{call}"
@@ -146,11 +150,13 @@ def check_broker(networks: Networks, document: Mapping[str, Any]) -> None:
     assert not documented("listeners with certificates")
     assert tried(networks, stranger) == monitor_answers()
     client = tried(networks, replace(stranger, requests=(), cert=cert, key=key))
-    refused = {"UNIMPLEMENTED", "PERMISSION_DENIED FORBIDDEN"}  # by one listener and the other
+    # By one listener and the other, over gRPC and the wire.
+    refused = {"UNIMPLEMENTED", "PERMISSION_DENIED FORBIDDEN", "UNSUPPORTED_VERSION", "FORBIDDEN"}
     answered = {what.split()[1] for what, answer in client.items() if not refused.issuperset(answer.split(" or "))}
     answered.remove("frame")
     assert answered == set(CALLS) - BETWEEN_BROKERS - (REFLECTIONS - {REFLECTION})
     assert f"OK {SECRET}" in client["grpcs /comet.v1.Admin/ListTopics"]
+    assert "OK" in client["wires /comet.v1.Comet/Stream"] and "OK" in client["wires frame ping"]
 
 
 def test_the_image_serves_no_stranger(networks: Networks, tmp_path: Path) -> None:
@@ -221,7 +227,11 @@ def refused_calls() -> dict[str, str]:
     missing = BETWEEN_BROKERS | (REFLECTIONS - {REFLECTION})
     known |= dict.fromkeys(missing, "UNIMPLEMENTED") | {f"{REFLECTION} list": UNAUTHENTICATED}
     known |= {f"frame {kind}": UNAUTHENTICATED for kind in FRAMES}
-    return {f"grpcs {call}": answer for call, answer in known.items()}
+    over_wire = dict.fromkeys(["/comet.v1.Comet/Stream", *(f"frame {kind}" for kind in FRAMES)], REFUSED_CREDENTIALS)
+    over_wire["/comet.v1.Replication/Replicate"] = "UNSUPPORTED_VERSION"
+    return {f"grpcs {call}": answer for call, answer in known.items()} | {
+        f"wires {call}": answer for call, answer in over_wire.items()
+    }
 
 
 def check_without_rules(found: Mapping[str, str]) -> None:

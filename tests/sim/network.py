@@ -306,7 +306,7 @@ class SimChannel:
 class SimPeerChannel(SimChannel):
     """ports.PeerChannel."""
 
-    def replicate(self) -> SimStream:
+    async def replicate(self, _: object) -> SimStream:
         return self._new_stream(replica=True)
 
 

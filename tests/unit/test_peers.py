@@ -36,7 +36,7 @@ class Connection:
     def stream(self) -> Stream:
         raise NotImplementedError
 
-    def replicate(self) -> Stream:
+    async def replicate(self, _: object) -> Stream:
         raise NotImplementedError
 
     async def close(self) -> None:

@@ -211,7 +211,7 @@ class Stream:
     def __init__(self, world: World, principal: str, delivery: bytes | None = None) -> None:
         self.handlers = Handlers(delivery)
         world.handlers = self.handlers
-        self.session = world.sessions.open("peer", ClientAccess(principal))
+        self.session = world.sessions.open("peer", ClientAccess(principal), "grpc")
         self.written: list[tuple[float, bytes]] = []
         self._world = world
         self._outbox = Outbox()

@@ -230,7 +230,7 @@ class Streams:
         self.connected.set()
         return self
 
-    def replicate(self) -> BrokenStream:
+    async def replicate(self, _: object) -> BrokenStream:
         self._broken -= 1
         return BrokenStream(broken=self._broken >= 0)
 
@@ -247,7 +247,7 @@ def replicator_on(
 ) -> Replicator:
     broken = [] if broken is None else broken
     parts: Any = SimpleNamespace(
-        view=SimpleNamespace(cluster_id="c", address_of=where.get),
+        view=SimpleNamespace(cluster_id="c", address_of=where.get, wire_of=lambda _: None),
         membership=SimpleNamespace(broker_epoch=10),
         suspects=SimpleNamespace(check=nothing),
         eligibility=SimpleNamespace(requalify=lambda _: None, halt=lambda _, error: broken.append(error)),
@@ -336,7 +336,7 @@ class OneLeader(Streams):
         super().__init__()
         self.streams: list[LeaderStream] = []
 
-    def replicate(self) -> LeaderStream:
+    async def replicate(self, _: object) -> LeaderStream:
         self.streams.append(LeaderStream())
         return self.streams[-1]
 

@@ -161,7 +161,7 @@ async def test_closing_tells_everyone_who_waits(broker: FakeBroker) -> None:
 
 @scenario()
 async def test_a_request_that_is_not_answered_times_out_and_is_forgotten(broker: FakeBroker) -> None:
-    connection = Connection(broker.connect(ADDRESS), ADDRESS, client_name="", software="")
+    connection = Connection(broker.connect(ADDRESS).stream(), ADDRESS, client_name="")
     await connection.open()
     broker.frozen = True
     with pytest.raises(Timeout):
@@ -172,7 +172,7 @@ async def test_a_request_that_is_not_answered_times_out_and_is_forgotten(broker:
 
 @scenario()
 async def test_everyone_who_waits_hears_of_a_lost_connection_at_once(broker: FakeBroker) -> None:
-    connection = Connection(broker.connect(ADDRESS), ADDRESS, client_name="", software="")
+    connection = Connection(broker.connect(ADDRESS).stream(), ADDRESS, client_name="")
     await connection.open()
     broker.frozen = True
     calls = [asyncio.create_task(connection.call(pb.ClientFrame(attach=pb.Attach(topic="quotes")))) for _ in range(5)]
@@ -189,7 +189,7 @@ async def test_everyone_who_waits_hears_of_a_lost_connection_at_once(broker: Fak
 
 @scenario()
 async def test_a_loop_that_was_held_up_does_not_blame_the_broker(broker: FakeBroker) -> None:
-    connection = Connection(broker.connect(ADDRESS), ADDRESS, client_name="", software="")
+    connection = Connection(broker.connect(ADDRESS).stream(), ADDRESS, client_name="")
     await connection.open()
     # The timer fires far too late, as after a handler that blocked: the answers may lie unread in the socket.
     for late_s, lost in ((60, False), (0.5, True)):

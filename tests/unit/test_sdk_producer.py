@@ -465,7 +465,7 @@ async def test_cancelling_one_who_waits_harms_nobody_else(broker: FakeBroker) ->
 
 @scenario()
 async def test_a_bug_in_a_sink_ends_the_connection_and_leaves_nobody_waiting(broker: FakeBroker) -> None:
-    connection = Connection(broker.connect(ADDRESS), ADDRESS, client_name="", software="")
+    connection = Connection(broker.connect(ADDRESS).stream(), ADDRESS, client_name="")
     await connection.open()
 
     class Broken:

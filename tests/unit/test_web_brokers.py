@@ -108,7 +108,7 @@ DETAIL = facts.BrokerDetail(
         "records_out": facts.Track(1, NOW, (2.0,)),
         "cpu": facts.Track(1, NOW, (0.5, 0.25)),
     },
-    sessions=({"client": "feed", "peer": "127.0.0.1:4711", "stream": 4, "received_bytes": 1500},),
+    sessions=({"client": "feed", "peer": "127.0.0.1:4711", "transport": "grpc", "stream": 4, "received_bytes": 1500},),
     logs=LOGS,
     settings=(
         facts.Setting("rack", "", "", "default", "Where it stands."),
@@ -151,7 +151,7 @@ def test_charts_share_an_axis_and_leave_gaps() -> None:
 def test_settings_that_somebody_chose_come_first() -> None:
     document = broker_view.view(DETAIL, PageRequest("/brokers/1"))
     assert [row.key for row in document.tables["settings"].rows] == ["segment_bytes", "rack"]
-    assert document.tables["sessions"].rows[0].cells[4].text == "1.50 kB"
+    assert [cell.text for cell in document.tables["sessions"].rows[0].cells[2:6:3]] == ["gRPC", "1.50 kB"]
 
 
 def test_a_broker_that_is_down_says_since_when() -> None:

@@ -130,6 +130,7 @@ class AdminService:
                 version=found.value.version,
                 rack=found.value.rack,
                 draining=found.value.draining or broker in draining,
+                wire_port=found.value.wire_port,
             )
             for broker, found in sorted(self._state.brokers.items())
         ]

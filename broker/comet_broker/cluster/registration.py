@@ -17,6 +17,7 @@ class Registration:
     def __init__(self, config: BrokerConfig, folder: DataFolder) -> None:
         self.port = config.port  # the server sets the real ones when they were 0
         self.brokers_port = 0  # of the listener for other brokers; 0: they use that of the clients
+        self.wire_port = self.brokers_wire_port = 0  # of the wire; 0: without
         self._config = config
         self._folder = folder
 
@@ -38,6 +39,8 @@ class Registration:
             adopted=folder.identity.adopted,
             brokers_host=self._brokers_host() if self.brokers_port else "",
             brokers_port=self.brokers_port,
+            wire_port=self._wire_port(),
+            brokers_wire_port=self.brokers_wire_port,
         )
 
     @property
@@ -47,6 +50,10 @@ class Registration:
         if self.brokers_port:
             return f"{self._brokers_host()}:{self.brokers_port}"
         return f"{config.advertised_host or config.host}:{config.advertised_port or self.port}"
+
+    def _wire_port(self) -> int:
+        config = self._config
+        return config.advertised_wire_port or (0 if config.advertised_port else self.wire_port)
 
     def _brokers_host(self) -> str:
         config = self._config

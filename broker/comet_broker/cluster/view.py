@@ -32,6 +32,7 @@ from comet_broker.metadata.store import (
     WatchEvent,
     close_watch,
 )
+from comet_broker.ports import WirePeer
 from comet_broker.tasks import Tasks
 from comet_broker.waiters import Progress
 
@@ -82,12 +83,20 @@ class ClusterView:
         found = self.state.brokers.get(broker)
         return None if found is None else found.value.brokers_address
 
+    def wire_of(self, broker: int) -> WirePeer | None:
+        """Where a broker takes streams of other brokers over the wire; None if it does not."""
+        found = self.state.brokers.get(broker)
+        address = None if found is None else found.value.brokers_wire_address
+        return None if address is None else WirePeer(address, broker, self.cluster_id)
+
     def whereabouts(self, broker: int) -> dict[str, str]:
         """The address of a broker for clients, as details of an error."""
         found = self.state.brokers.get(broker)
         if found is None:
             return {}
-        return {"leader": str(broker), "host": found.value.host, "port": str(found.value.port)}
+        record = found.value
+        details = {"leader": broker, "host": record.host, "port": record.port, "wire_port": record.wire_port}
+        return {name: str(value) for name, value in details.items()}
 
     def broker_epochs(self) -> dict[int, int]:
         """Of all registered brokers, by id."""

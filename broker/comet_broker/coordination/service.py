@@ -38,7 +38,9 @@ class Coordination:
     async def find_coordinator(self, request: pb.FindCoordinatorRequest) -> pb.FindCoordinatorResponse:
         number = slots.slot_of(slots.check_name(request.name))
         broker, record = self._coordinator.whereabouts(number)
-        return pb.FindCoordinatorResponse(slot=number, broker=broker, host=record.host, port=record.port)
+        return pb.FindCoordinatorResponse(
+            slot=number, broker=broker, host=record.host, port=record.port, wire_port=record.wire_port
+        )
 
     # ---- transactions
 

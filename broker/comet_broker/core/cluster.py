@@ -82,11 +82,19 @@ class BrokerRecord(Stored, frozen=True):
     adopted: bool = False  # the folder held data before it had an id: the cluster may know it by another
     brokers_host: str = ""  # where other brokers connect; empty: as clients do
     brokers_port: int = 0  # 0: as clients do
+    wire_port: int = 0  # where clients connect over the wire; 0: nowhere
+    brokers_wire_port: int = 0  # where other brokers do, if they have a listener of their own
 
     @property
     def brokers_address(self) -> str:
         """Where other brokers connect."""
         return f"{self.brokers_host or self.host}:{self.brokers_port or self.port}"
+
+    @property
+    def brokers_wire_address(self) -> str | None:
+        """Where they connect over the wire."""
+        port = self.brokers_wire_port if self.brokers_port else self.wire_port
+        return f"{self.brokers_host or self.host}:{port}" if port else None
 
 
 class LineageEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError
 
 from comet.errors import CometError, DataLoss, LogFailed, Unavailable
 from comet.v1 import replication_pb2 as pb
-from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_delivery, progress_frame
+from comet.wire.frames import DELIVERY_PREFIX_BYTES, Frame, parse_delivery, progress_frame
 from comet.wire.protobuf import error_from_pb
 from comet.wire.transport import Stream
 from comet_broker import limits
@@ -260,7 +260,10 @@ class LeaderLink:
                 await channel.close()
 
     async def _hold(self, channel: PeerChannel) -> None:
-        stream = self._stream = channel.replicate()
+        stream = self._stream = await channel.replicate(self._context.view.wire_of(self.leader))
+        if self._again.is_set():  # meanwhile another address has become known
+            stream.cancel()
+            return
         hello = pb.ReplicaHello(
             cluster_id=self._context.view.cluster_id,
             broker=self._env.me,
@@ -361,14 +364,14 @@ class LeaderLink:
 
     # ---- frames from the leader
 
-    def _receive(self, data: bytes) -> None:
+    def _receive(self, data: Frame) -> None:
         delivery = parse_delivery(data)
         if delivery is not None:
             handle, high_watermark, epoch = delivery
             self._deliver(handle, epoch, high_watermark, memoryview(data)[DELIVERY_PREFIX_BYTES:])
             return
         try:
-            frame = pb.LeaderFrame.FromString(data)
+            frame = pb.LeaderFrame.FromString(bytes(data))
         except DecodeError:
             raise Unavailable(
                 f"broker {self.leader} sent {len(data)} bytes that do not parse as a LeaderFrame"

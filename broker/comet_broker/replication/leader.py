@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 
 from comet.errors import CometError, Forbidden, MalformedFrame, NotLeader, Unavailable
 from comet.v1 import replication_pb2 as pb
-from comet.wire.frames import parse_progress
+from comet.wire.frames import Frame, parse_progress
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.core.cluster import NO_BROKER
@@ -99,7 +99,7 @@ class ReplicaSession:
 
     # ---- the transport's side
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: Frame) -> None:
         """Takes one frame of the follower."""
         self._liveness.received += 1
         progress = parse_progress(data)
@@ -107,7 +107,7 @@ class ReplicaSession:
             self._progress(*progress)
             return
         try:
-            frame = pb.FollowerFrame.FromString(data)
+            frame = pb.FollowerFrame.FromString(bytes(data))
         except DecodeError:
             raise MalformedFrame(f"{len(data)} bytes do not parse as a FollowerFrame of comet.v1") from None
         match frame.WhichOneof("frame"):

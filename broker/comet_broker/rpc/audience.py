@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import grpc.aio
 from google.protobuf.message import Message
@@ -14,8 +14,18 @@ from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.rpc.listeners import certified_broker
 from comet_broker.rpc.methods import ADMIN, COMET, Method
 
-Context = grpc.aio.ServicerContext[Any, Any]
-Identify = Callable[[Context], int | None]
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class CallContext(Protocol):
+    """What a transport knows of a call's sender. A gRPC context is one."""
+
+    def peer(self) -> str: ...
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]: ...
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
+
+
+Identify = Callable[[CallContext], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +39,7 @@ class Audience:
     clients: bool = True
     brokers: bool = True
     identify: Identify = lambda _: None
-    access: Callable[[Context], ClientAccess] = lambda _: EVERYTHING
+    access: Callable[[CallContext], ClientAccess] = lambda _: EVERYTHING
 
     def serves(self, method: Method) -> bool:
         """Whether the method exists for them. Other brokers also forward their clients' unary calls."""
@@ -47,7 +57,7 @@ class Audience:
 def brokers_of(cluster: str, refused: Callable[[str, CometError], None]) -> Audience:
     """The other brokers of a cluster, each by its certificate. `refused` is called for others, with their address."""
 
-    def identify(context: Context) -> int:
+    def identify(context: CallContext) -> int:
         try:
             return certified_broker(cluster, context.auth_context())
         except CometError as error:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Final
 from urllib.parse import quote
 
@@ -138,6 +140,7 @@ class Certificates:
         self._clock = clock
         self._pem = files.read()
         self._changed: deque[grpc.ServerCertificateConfiguration] = deque(maxlen=1)
+        self._newest: ssl.SSLContext | None = None  # for listeners of our own
         self.expires_us = _expires_us(self._pem, files)
         self._warned_us: int | None = None
         self._problem = ""
@@ -149,6 +152,18 @@ class Certificates:
             self._take_changed,  # type: ignore[arg-type] # gRPC also takes None: nothing has changed
             require_client_authentication=self.files.ca is not None,
         )
+
+    @cached_property
+    def context(self) -> ssl.SSLContext:
+        """For a listener of our own: each handshake uses the newest certificates, and the newest authorities."""
+
+        def choose(connection: ssl.SSLObject, _name: str | None, context: ssl.SSLContext) -> None:
+            connection.context = self._newest or context
+
+        self._newest = self.files.server_context()
+        context = self.files.server_context()
+        context.sni_callback = choose  # called for callers that name no server, too
+        return context
 
     def _take_changed(self) -> grpc.ServerCertificateConfiguration | None:
         """Those that gRPC does not have yet. It exchanges its own for each that it gets, while other handshakes may be
@@ -183,6 +198,8 @@ class Certificates:
     async def reread(self) -> None:
         try:
             found = await self._worker.run(self.files.read)
+            if found != self._pem and self._newest is not None:
+                self._newest = await self._worker.run(self.files.server_context)
         except InvalidArgument as error:
             if error.message != self._problem:
                 log.warning("the earlier certificates stay in use: %s", error.message)

@@ -69,7 +69,7 @@ class LocalChannel:
     def stream(self) -> LocalStream | RefusedStream:
         return self._open(self._broker.open_session)
 
-    def replicate(self) -> LocalStream | RefusedStream:
+    async def replicate(self, _: object) -> LocalStream | RefusedStream:
         return self._open(self._broker.open_replica_session)
 
     def _open(self, open_session: Callable[[str], ServedStream]) -> LocalStream | RefusedStream:
@@ -122,7 +122,7 @@ class UnreachableChannel:
     def stream(self) -> RefusedStream:
         return RefusedStream(self._error)
 
-    def replicate(self) -> RefusedStream:
+    async def replicate(self, _: object) -> RefusedStream:
         return RefusedStream(self._error)
 
     async def unary(self, *_: object) -> Message:

@@ -74,6 +74,14 @@ class Endpoint(Protocol):
     """A broker, as its transports see it."""
 
     @property
+    def broker_id(self) -> int: ...
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def message_bytes_max(self) -> int:
+        """The largest message that it takes."""
+
+    @property
     def methods(self) -> Sequence[Method]:
         """Its unary calls."""
 
@@ -92,7 +100,7 @@ class Endpoint(Protocol):
     def look_at_memory(self) -> None:
         """Called after a large message: ends calls if memory is short."""
 
-    def open_session(self, peer: str, access: ClientAccess = EVERYTHING) -> ServedStream:
+    def open_session(self, peer: str, access: ClientAccess = EVERYTHING, transport: str = "grpc") -> ServedStream:
         """Opens a Stream call. Raises the CometError that refuses it."""
 
     def open_replica_session(self, peer: str, certified: int | None = None) -> ServedStream:

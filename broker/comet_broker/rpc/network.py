@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import Final
 
 from comet.errors import Unavailable
+from comet.v1 import wire_pb2 as wire_pb
+from comet.wire.framing import VERSION
 from comet.wire.grpc_channel import OPTIONS, GrpcChannel, GrpcStream
 from comet.wire.tls import TlsFiles
 from comet.wire.transport import Stream
+from comet.wire.wire_stream import WireStream
 from comet_broker import limits
-from comet_broker.ports import PeerChannel
+from comet_broker.ports import PeerChannel, WirePeer
 from comet_broker.rpc.local_channel import UnreachableChannel
 
-REPLICATE: Final = "/comet.v1.Replication/Replicate"
+log = logging.getLogger(__name__)
+
+WIRE_CALL: Final = "comet.v1.Replication/Replicate"
+REPLICATE: Final = f"/{WIRE_CALL}"
+WIRE_CONNECT_S: Final = 1.0
 PROBE_S_MAX: Final = 1.0
 # As a client's options. gRPC sets TCP_USER_TIMEOUT to the keepalive timeout, so a connection that is dead in one
 # direction fails.
@@ -35,8 +43,17 @@ class GrpcPeerChannel(GrpcChannel):
 
     def __init__(self, address: str, tls: TlsFiles | None) -> None:
         super().__init__(address, PEER_OPTIONS, tls)
+        self._tls = tls
 
-    def replicate(self) -> Stream:
+    async def replicate(self, wire: WirePeer | None) -> Stream:
+        if wire is not None:
+            hello = wire_pb.WireHello(
+                version=VERSION, call=WIRE_CALL, broker_id=wire.broker_id, cluster_id=wire.cluster_id
+            )
+            try:
+                return await WireStream.open(wire.address, hello, self._tls, WIRE_CONNECT_S)
+            except Unavailable as error:
+                log.info("gRPC is used for replication, since the wire fails: %s", error.message)
         return GrpcStream(self._channel.stream_stream(REPLICATE)(), self.address)
 
 

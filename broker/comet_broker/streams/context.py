@@ -24,6 +24,7 @@ class StreamClient:
     peer: str  # its address
     access: ClientAccess
     usage: ClientUsage
+    transport: str = "grpc"
     name: str = ""  # as its Hello has it
 
 

@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError
 
 from comet.errors import CometError, MalformedFrame
 from comet.v1 import records_pb2 as pb
-from comet.wire.frames import parse_produce
+from comet.wire.frames import Frame, parse_produce
 from comet.wire.version import VERSION
 from comet_broker import limits
 from comet_broker.access.needs import FRAMES
@@ -92,7 +92,7 @@ class Session:
 
     # ---- the transport's side
 
-    def receive(self, frame: bytes) -> None:
+    def receive(self, frame: Frame) -> None:
         """Takes one frame of the client."""
         self.received_bytes += len(frame)
         produce = parse_produce(frame)
@@ -163,9 +163,9 @@ class Session:
 
     # ---- all frames but the hot produce frame
 
-    def _receive_any(self, data: bytes) -> None:
+    def _receive_any(self, data: Frame) -> None:
         try:
-            frame = pb.ClientFrame.FromString(data)
+            frame = pb.ClientFrame.FromString(bytes(data))
         except DecodeError:
             self._replies.fail(0, MalformedFrame(f"{len(data)} bytes do not parse as a ClientFrame of comet.v1"))
             return
@@ -210,6 +210,7 @@ class Session:
             "stream": self.client.number,
             "peer": self.client.peer,
             "client": self.client.name,
+            "transport": self.client.transport,
             "subscriptions": len(self._feed.push.subscriptions),
             "partitions": len(self._feed.push.cursors),
             "owed": self.answers.owed,

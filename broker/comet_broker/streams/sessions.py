@@ -40,12 +40,12 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, peer: str, access: ClientAccess) -> Session:
+    def open(self, peer: str, access: ClientAccess, transport: str) -> Session:
         if len(self._open) >= limits.SESSIONS_MAX:
             raise LimitExceeded(f"limit of {limits.SESSIONS_MAX} streams reached on this broker", retry_after_ms=1000)
         usage = self._quotas.usage(access.principal)
         usage.open_stream()
-        session = self._make(StreamClient(self._next_number, peer, access, usage), self._closed)
+        session = self._make(StreamClient(self._next_number, peer, access, usage, transport), self._closed)
         self._open[session.client.number] = session
         self._next_number += 1
         return session

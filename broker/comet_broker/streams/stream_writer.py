@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from comet.errors import CometError
+from comet.wire.frames import Frame
 from comet_broker.streams.answers import AnswerQueue
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class ServedStream(Protocol):
     def answers(self) -> AnswerQueue:
         """While it is full, reading should pause."""
 
-    def receive(self, frame: bytes, /) -> None:
+    def receive(self, frame: Frame, /) -> None:
         """Takes one frame of the other side. Raises a CometError only where the stream cannot go on."""
 
     def input_over(self) -> None:

@@ -11,7 +11,14 @@ from typing import Any
 from comet.errors import InvalidArgument
 from comet.security.client_credentials import ClientCredentials
 from comet.security.token_source import TokenProvider, TokenSource
-from comet.settings.client import FILE_VARIABLES, OAUTH_VARIABLES, TOKEN_VARIABLE
+from comet.settings.client import (
+    FILE_VARIABLES,
+    OAUTH_VARIABLES,
+    TOKEN_VARIABLE,
+    TRANSPORT_VARIABLE,
+    Transport,
+    check_transport,
+)
 from comet.wire.bearer import Bearer, FileBearer, read_access_key, read_token
 from comet.wire.pasted import check_path
 from comet.wire.tls import TlsFiles
@@ -28,6 +35,9 @@ class Bootstrap:
     token        a JWT of this client, in place of an access key: a file, which its issuer or an agent renews; or a
                  ClientCredentials; or a function, async or not, that returns one
 
+    transport    of streams: "auto" takes the wire where a broker serves it and answers, and gRPC elsewhere; "wire" and
+                 "grpc" take one of them. Without it COMET_TRANSPORT counts
+
     A token that is not in a file is fetched for the first connection, and again before it expires.
 
     Where only addresses are given, the files are those that COMET_CLIENT_CA, COMET_CLIENT_CERT, COMET_CLIENT_KEY,
@@ -42,6 +52,7 @@ class Bootstrap:
     addresses: tuple[str, ...]
     tls: TlsFiles | None
     bearer: Bearer | None  # the access key or token
+    transport: Transport
 
     def __init__(
         self,
@@ -52,6 +63,7 @@ class Bootstrap:
         key: str | Path | None = None,
         access_key: str | Path | None = None,
         token: str | Path | TokenProvider | None = None,
+        transport: str | None = None,
     ) -> None:
         object.__setattr__(self, "addresses", parse_addresses(addresses))
         check_path(access_key, "access key")
@@ -67,6 +79,9 @@ class Bootstrap:
         bearer = _bearer(access_key, token)
         object.__setattr__(self, "tls", tls)
         object.__setattr__(self, "bearer", bearer)
+        object.__setattr__(
+            self, "transport", check_transport(transport or os.environ.get(TRANSPORT_VARIABLE) or "auto")
+        )
 
     @classmethod
     def of(cls, addresses: Addresses) -> Bootstrap:

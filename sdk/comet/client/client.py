@@ -22,6 +22,7 @@ from comet.client.bootstrap import Addresses, Bootstrap
 from comet.client.connection import Attachment, Connection
 from comet.client.metadata import Directory, mark_retrieved, share
 from comet.client.retry import Backoff, repeat
+from comet.client.wires import Wires
 from comet.entities import BrokerInfo, TopicInfo
 from comet.errors import Closed, CometError, CredentialsRefused, PartitionNotFound, TopicNotFound, Unavailable
 from comet.v1 import records_pb2 as pb
@@ -29,7 +30,6 @@ from comet.wire.acting import ActingFor
 from comet.wire.bearer import Bearer
 from comet.wire.transport import Channel, Connect
 from comet.wire.tuning import tune_process
-from comet.wire.version import VERSION
 
 log = logging.getLogger("comet")
 
@@ -88,20 +88,21 @@ class Peer:
         """A new connection. A refused token is renewed, once."""
         bearer = await self._client.ready()
         presented = "" if bearer is None else bearer.text()
-        connection = self._new()
+        connection = await self._new()
         try:
             await connection.open()
         except CometError:
             refused = isinstance(connection.lost, CredentialsRefused)
             if bearer is None or not refused or not await bearer.renewed(presented):
                 raise
-            connection = self._new()
+            connection = await self._new()
             await connection.open()
         return connection
 
-    def _new(self) -> Connection:
+    async def _new(self) -> Connection:
         client = self._client
-        return Connection(self.channel(), self.address, client_name=client.name, software=client.software)
+        stream = await client.wires.open(self.address) or self.channel().stream()
+        return Connection(stream, self.address, client_name=client.name)
 
     @property
     def failing(self) -> bool:
@@ -164,12 +165,12 @@ class Client:
         found = Bootstrap.of(addresses)
         self.bootstrap = found.addresses
         self.name = name
-        self.software = f"comet-python/{VERSION}"
         self.random = random or SystemRandom()
         self.salt = self.random.getrandbits(16)  # so that clients do not all begin with the same broker
         self.closed = False
         self._connect = connect
         self._security = found
+        self.wires = Wires("grpc" if connect else found.transport, found.tls, found.bearer)
         self._keeper: asyncio.Task[None] | None = None  # renews the token
         self._peers: dict[str, Peer] = {}
         self._directory = Directory(self._fetch_metadata, self.random)
@@ -243,6 +244,7 @@ class Client:
 
     def misled(self, topic: str, partition: int, broker: int, error: CometError) -> None:
         """Handles a broker's answer that it does not lead a partition."""
+        self.wires.learn_leader(error)
         self._directory.misled(topic, partition, broker, error)
 
     def broker(self, broker: int | None) -> BrokerInfo | None:
@@ -316,7 +318,9 @@ class Client:
         return answer
 
     async def _fetch_metadata(self, topics: list[str]) -> pb.FetchMetadataResponse:
-        return await self.request(_FETCH, pb.FetchMetadataRequest(topics=topics), pb.FetchMetadataResponse)
+        answer = await self.request(_FETCH, pb.FetchMetadataRequest(topics=topics), pb.FetchMetadataResponse)
+        self.wires.learn(answer)
+        return answer
 
     async def request(self, method: str, request: Message, response: type[M]) -> M:
         """Calls one broker, and one more whenever a call fails or takes long; the first answer counts."""

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -24,11 +25,15 @@ from comet.client.send_queue import SendQueue
 from comet.client.subscribers import Subscribers
 from comet.errors import Closed, CometError, Draining, Internal, MalformedFrame, Timeout, Unavailable
 from comet.v1 import records_pb2 as pb
-from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_ack, parse_delivery
+from comet.wire.frames import DELIVERY_PREFIX_BYTES, Frame, parse_ack, parse_delivery
 from comet.wire.protobuf import error_from_pb
-from comet.wire.transport import Channel
+from comet.wire.transport import Stream
+from comet.wire.version import VERSION
+from comet.wire.wire_stream import WireStream
 
 log = logging.getLogger("comet")
+
+SOFTWARE: Final = f"comet-python/{VERSION}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class Attachment:
 
 
 class Connection:
-    def __init__(self, channel: Channel, address: str, *, client_name: str, software: str) -> None:
+    def __init__(self, stream: Stream, address: str, *, client_name: str) -> None:
         self.address = address
         self.lost: CometError | None = None
         self.broker_id = 0
@@ -55,8 +60,8 @@ class Connection:
         self.requests = InFlightRequests(address)
         self.subscribers = Subscribers()
         self.liveness = Liveness(self._judged)
-        self._hello = pb.Hello(client=client_name, software=software)
-        self._stream = channel.stream()
+        self._hello = pb.Hello(client=client_name, software=SOFTWARE)
+        self._stream = stream
         self._attached: dict[tuple[str, int], asyncio.Future[pb.ServerFrame]] = {}
         self._lost_callbacks: list[Callable[[CometError], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -66,10 +71,11 @@ class Connection:
     async def open(self) -> None:
         """Sends Hello and waits for the answer. Raises the error that prevents it."""
         loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._read(), name=f"comet: read from {self.address}"),
-            loop.create_task(self._write(), name=f"comet: write to {self.address}"),
-        ]
+        self._tasks = [loop.create_task(self._write(), name=f"comet: write to {self.address}")]
+        if isinstance(self._stream, WireStream):
+            self._stream.push(self._pushed, self._ended)
+        else:
+            self._tasks.append(loop.create_task(self._read(), name=f"comet: read from {self.address}"))
         try:
             answer = await self.call(pb.ClientFrame(hello=self._hello), limits.CONNECT_TIMEOUT_MS)
         except Timeout as error:
@@ -201,25 +207,11 @@ class Connection:
             self._fail_unexpected(error)
 
     async def _read(self) -> None:
-        read, requests, sinks, liveness = self._stream.read, self.requests, self.subscribers.sinks, self.liveness
+        read, take = self._stream.read, self._take
         try:
             while (frame := await read()) is not None:
-                liveness.received = True
-                delivery = parse_delivery(frame)
-                if delivery is None:
-                    ack = parse_ack(frame)
-                    if ack is None:
-                        self._receive(frame)
-                    else:
-                        requests.acknowledge((ack,))
-                    if self.leaving:
-                        self._leave_if_done()
-                    continue
-                handle, high_watermark, leader_epoch = delivery
-                sink = sinks.get(handle)
-                if sink is not None:
-                    sink.delivered(memoryview(frame)[DELIVERY_PREFIX_BYTES:], high_watermark, leader_epoch)
-            self.fail(Unavailable(f"the broker at {self.address} ended the connection"))
+                take(frame)
+            self._ended(None)
         except asyncio.CancelledError:
             if self.lost is None:
                 self.fail(Unavailable(f"the connection to {self.address} was interrupted"))
@@ -229,14 +221,43 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - every waiter must be failed
             self._fail_unexpected(error)
 
+    def _pushed(self, frame: Frame) -> None:
+        """Takes a frame of the wire in the turn of the loop in which it comes."""
+        try:
+            self._take(frame)
+        except CometError as error:
+            self.fail(error)
+        except Exception as error:  # noqa: BLE001 - every waiter must be failed
+            self._fail_unexpected(error)
+
+    def _ended(self, error: CometError | None) -> None:
+        self.fail(error or Unavailable(f"the broker at {self.address} ended the connection"))
+
+    def _take(self, frame: Frame) -> None:
+        self.liveness.received = True
+        delivery = parse_delivery(frame)
+        if delivery is not None:
+            handle, high_watermark, leader_epoch = delivery
+            sink = self.subscribers.sinks.get(handle)
+            if sink is not None:
+                sink.delivered(memoryview(frame)[DELIVERY_PREFIX_BYTES:], high_watermark, leader_epoch)
+            return
+        ack = parse_ack(frame)
+        if ack is None:
+            self._receive(frame)
+        else:
+            self.requests.acknowledge((ack,))
+        if self.leaving:
+            self._leave_if_done()
+
     def _fail_unexpected(self, error: Exception) -> None:
         """Fails all waiters after an unexpected error."""
         log.error("comet: unexpected error in the connection to %s", self.address, exc_info=error)
         self.fail(Internal(f"unexpected error in the connection to {self.address}: {error!r}"))
 
-    def _receive(self, data: bytes) -> None:
+    def _receive(self, data: Frame) -> None:
         try:
-            frame = pb.ServerFrame.FromString(data)
+            frame = pb.ServerFrame.FromString(bytes(data))
         except DecodeError:
             raise MalformedFrame(f"{self.address} sent {len(data)} bytes that are not a ServerFrame") from None
         match frame.WhichOneof("frame"):

@@ -123,6 +123,7 @@ class Coordinator:
                 request = groups_pb.FindCoordinatorRequest(name=self.name)
                 found = await self._client.request(_FIND, request, groups_pb.FindCoordinatorResponse)
                 address = f"{found.host}:{found.port}"
+                self._client.wires.learn_port(address, found.broker, found.wire_port)
             connection = await self._client.connection(address)
         finally:
             self._finding = None
@@ -142,6 +143,7 @@ class Coordinator:
         details = error.details
         if details.get("host") and details.get("port", "").isdecimal() and details.get("leader", "0") != "0":
             self._hint = f"{details['host']}:{details['port']}"
+            self._client.wires.learn_leader(error)
         self._leave(error)
 
     def _lost(self, connection: Connection, error: CometError) -> None:

@@ -3,7 +3,9 @@ settings are the keys of `VARIABLES`."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal, TypeAlias
+
+from comet.errors import InvalidArgument
 
 BOOTSTRAP_VARIABLE: Final = "COMET_BOOTSTRAP"
 CA_VARIABLE: Final = "COMET_CLIENT_CA"
@@ -11,6 +13,7 @@ CERT_VARIABLE: Final = "COMET_CLIENT_CERT"
 KEY_VARIABLE: Final = "COMET_CLIENT_KEY"
 ACCESS_KEY_VARIABLE: Final = "COMET_CLIENT_ACCESS_KEY"
 TOKEN_VARIABLE: Final = "COMET_CLIENT_TOKEN"  # noqa: S105 - of a path
+TRANSPORT_VARIABLE: Final = "COMET_TRANSPORT"
 # Of client credentials, by the field of ClientCredentials.
 OAUTH_VARIABLES: Final = {
     "token_url": "COMET_CLIENT_OAUTH_URL",
@@ -37,3 +40,14 @@ VARIABLES: Final = {
 # What a client presents: one of them, so that none is replaced without the others.
 CREDENTIALS: Final = frozenset(VARIABLES) - {"bootstrap", "ca"}
 PATHS: Final = frozenset({*FILE_VARIABLES, "oauth_secret", "oauth_ca"})
+
+Transport: TypeAlias = Literal["auto", "wire", "grpc"]  # see client.wires
+TRANSPORTS: Final[tuple[Transport, ...]] = ("auto", "wire", "grpc")
+
+
+def check_transport(name: str) -> Transport:
+    """Raises InvalidArgument."""
+    for known in TRANSPORTS:
+        if name == known:
+            return known
+    raise InvalidArgument(f"the transport is one of {', '.join(TRANSPORTS)}, not {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from comet.client.bootstrap import Addresses, Bootstrap
 from comet.encryption.keyring import Keyring
@@ -34,10 +34,8 @@ class ConnectionOptions:
 
     def addresses(self) -> Addresses:
         """For a client in this process. Raises InvalidArgument for files that are missing or do not fit together."""
-        files = {name: getattr(self, name) for name in FILES}
-        if not any(files.values()):
-            return self.bootstrap
-        return Bootstrap(self.bootstrap, **{name: _local(given) for name, given in files.items()})
+        files: dict[str, Any] = {name: _local(getattr(self, name)) for name in FILES}
+        return Bootstrap(self.bootstrap, **files) if any(files.values()) else self.bootstrap
 
     def encryption(self) -> Keyring | None:
         """The keys, for a client in this process. Raises InvalidArgument if it cannot be read, or is open to others."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from comet.errors import InvalidArgument
+from comet.errors import InvalidArgument, Unavailable
 from comet.wire.pasted import check_path
 
 # Elements of a certificate.
@@ -52,24 +52,53 @@ class TlsFiles:
             if self._contents() == pem:  # else a file was replaced meanwhile, and other contents were checked
                 return pem
 
+    def client_context(self) -> ssl.SSLContext:
+        """For a connection of our own to a server. Raises Unavailable if the files do not fit together: a replacement
+        may be under way."""
+        try:
+            return self._context(ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self.ca))
+        except (InvalidArgument, OSError) as error:
+            raise Unavailable(str(error)) from None
+
+    def server_context(self) -> ssl.SSLContext:
+        """For a listener of our own; with `ca` it requires a certificate of its callers. Raises InvalidArgument."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if self.ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            _load_ca(context, self.ca)
+        return self._context(context)
+
+    def _context(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.cert is not None:
+            assert self.key is not None
+            _load_cert(context, self.cert, self.key)
+        return context
+
     def _contents(self) -> Pem:
         return Pem(_read(self.ca, "CA"), _read(self.cert, "certificate"), _read(self.key, "key"))
 
     def _check(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if self.ca is not None:
-            try:
-                context.load_verify_locations(self.ca)
-            except (ssl.SSLError, OSError) as error:
-                raise InvalidArgument(f"the TLS CA file {self.ca} does not hold certificates in PEM: {error}") from None
-        if self.cert is not None:
-            assert self.key is not None
-            try:
-                # The password keeps OpenSSL from asking for one on the terminal.
-                context.load_cert_chain(self.cert, self.key, password="")
-            except (ssl.SSLError, OSError, ValueError) as error:
-                reason = f"the TLS certificate {self.cert} does not match the key {self.key}"
-                raise InvalidArgument(f"{reason}, or one is not PEM without a password: {error}") from None
+            _load_ca(context, self.ca)
+        self._context(context)
+
+
+def _load_ca(context: ssl.SSLContext, ca: Path) -> None:
+    try:
+        context.load_verify_locations(ca)
+    except (ssl.SSLError, OSError) as error:
+        raise InvalidArgument(f"the TLS CA file {ca} does not hold certificates in PEM: {error}") from None
+
+
+def _load_cert(context: ssl.SSLContext, cert: Path, key: Path) -> None:
+    try:
+        # The password keeps OpenSSL from asking for one on the terminal.
+        context.load_cert_chain(cert, key, password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        reason = f"the TLS certificate {cert} does not match the key {key}"
+        raise InvalidArgument(f"{reason}, or one is not PEM without a password: {error}") from None
 
 
 def _read(path: Path | None, kind: str) -> bytes | None:

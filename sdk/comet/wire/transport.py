@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
+from comet.wire.frames import Frame
+
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
@@ -12,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Stream(Protocol):
-    """One Stream call: frames as encoded bytes, in order, both ways.
+    """One Stream call: frames, in order, both ways.
 
     Owned by one connection. `write` waits while the transport is full, which is how back-pressure reaches the
     sender. After any failure both methods raise Unavailable for good.
     """
 
     async def write(self, frame: bytes) -> None: ...
-    async def read(self) -> bytes | None:
+    async def read(self) -> Frame | None:
         """The next frame; None when the broker ended the call in good order."""
 
     def cancel(self) -> None: ...

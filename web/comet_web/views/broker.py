@@ -44,6 +44,7 @@ LOGS: Final = (
 SESSIONS: Final = (
     Column("client", "Client"),
     Column("peer", "Address"),
+    Column("transport", "Transport", title="The wire, or gRPC"),
     Column("subscriptions", "Subscriptions", numeric=True),
     Column("partitions", "Partitions", numeric=True),
     Column("received", "Received", numeric=True),
@@ -216,6 +217,7 @@ def _session(session: Mapping[str, object]) -> Row:
     cells = (
         Cell(client),
         Cell(peer),
+        Cell({"wire": "wire", "grpc": "gRPC"}.get(str(session.get("transport")), DASH)),
         numbers.count(_number(session, "subscriptions")),
         numbers.count(_number(session, "partitions")),
         numbers.size(_number(session, "received_bytes")),
