@@ -36,6 +36,7 @@ EXPECTED: dict[str, set[str]] = {
     **dict.fromkeys(("latency_1000", "latency_5000"), LATENCY | USED),
     **{name: {"bytes_per_s", "runs"} for name in SUBJECTS if name.startswith("limit_")},
     "limit_grpc_echo": LATENCY | {"runs"},
+    "limit_wire_echo": LATENCY | {"runs"},
     "limit_clock": LATENCY | {"runs"},
     "idle_subscribers": {"broker_rss_bytes", "subscriber_rss_bytes", "runs"},
     "startup": {"startup_s", "import_s", "runs"},

@@ -287,11 +287,20 @@ def _grpc_stream(bench: Bench, *, tuned: bool) -> Result:
 
 
 def limit_grpc_echo(bench: Bench) -> Result:
+    return _echo(bench, "grpc")
+
+
+def limit_wire_echo(bench: Bench) -> Result:
+    """The same over frames with a length, as the wire has them."""
+    return _echo(bench, "wire")
+
+
+def _echo(bench: Bench, transport: str) -> Result:
     """At 1,000 a second, messages about as large as a batch of one record with its frame."""
     records = round(1_000 * bench.sizes.paced_s)
-    with bench.worker("grpc_echo") as echo:
+    with bench.worker(f"{transport}_echo") as echo:
         config = {"port": echo.ready()["port"], "rate": 1_000, "records": records, "message_bytes": 2 * RECORD_BYTES}
-        with bench.worker("grpc_pace", skip=round(records * WARM_SHARE), **config) as pace:
+        with bench.worker(f"{transport}_pace", skip=round(records * WARM_SHARE), **config) as pace:
             pace.ready()
             pace.go()
             return pace.done()
@@ -353,6 +362,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "limit_grpc_stream": Subject(limit_grpc_stream, False, "bare gRPC byte stream, frames as send_many makes"),
     "limit_grpc_stream_tuned": Subject(limit_grpc_stream_tuned, False, "the same, the processes set up as Comet's"),
     "limit_grpc_echo": Subject(limit_grpc_echo, False, "bare gRPC round trip at 1,000 messages/s"),
+    "limit_wire_echo": Subject(limit_wire_echo, False, "the same over frames with a length"),
     "limit_clock": Subject(limit_clock, False, "watching the clock: how late 5,000 ticks/s are seen"),
     "limit_tcp": Subject(limit_tcp, False, "loopback TCP"),
     "limit_file": Subject(limit_file, False, "appending to a file, page cache"),

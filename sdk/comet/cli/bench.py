@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,6 +14,7 @@ from comet.cli._exit import ERROR
 from comet.cli._guard import guarded
 from comet.cli._output import note, print_table
 from comet.errors import InvalidArgument
+from comet.settings.client import TRANSPORT_VARIABLE, check_transport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,6 +51,9 @@ def bench(
         str | None,
         typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Measure this broker; else one is started."),
     ] = None,
+    transport: Annotated[
+        str | None, typer.Option("--transport", metavar="NAME", help="Of streams: auto, wire or grpc.")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the benchmarks, and end.")] = False,
 ) -> None:
     """Measure speed, latency and memory, beside the machine's own limits."""
@@ -63,6 +68,8 @@ def bench(
         about = [(kind, *row) for kind, suite in suites.items() for row in suite.about.items()]
         print_table(["name", "what"], [[f"{kind}: {name}" if kind else name, what] for kind, name, what in about])
         return
+    if transport is not None:
+        os.environ[TRANSPORT_VARIABLE] = check_transport(transport)  # for all processes that it starts
     kind, chosen = _chosen(suites, names or [], bootstrap)
     suite = suites[kind]
     sizes = suite.sizes(quick=quick, runs=runs)
