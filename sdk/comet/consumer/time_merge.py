@@ -262,6 +262,8 @@ class MergedReader:
             sources.append(source)
             if source.open:
                 bound = source.frontier() if bound is None else min(bound, source.frontier())
+        if heap and not heap[0][1].items:  # it was read so far without a chosen record, and may have one there
+            bound = heap[0][0] if bound is None else min(bound, heap[0][0])
         found = list[Item]()
         if sum(len(one.items) for one in sources) <= items_max and not any(one.gaps for one in sources):
             for source in sorted(sources, key=lambda one: one.rank):
