@@ -143,7 +143,7 @@ async def _receive_stamps(call: Any, records: int) -> list[float]:
 
 
 class Frames(asyncio.Protocol):
-    """The plainest frames on a connection: a length, and so many bytes."""
+    """The plainest frames on a connection: a length, then its bytes."""
 
     def __init__(self, take: Callable[[bytes], None] | None = None) -> None:
         """`take` gets each frame; without it they are sent back."""

@@ -123,6 +123,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.wire.transport",
         "comet.wire.tuning",
         "comet.wire.version",
+        "comet.wire.wire_protocol",
         "comet.units",
         "comet.settings",
         "comet.v1",

@@ -38,7 +38,7 @@ class Others:
 
 
 def feed(reader: FrameReader, others: Others, data: bytes, *, stop_after: int) -> list[tuple[int, bytes]]:
-    """Gives bytes as a transport does, and takes at most so many frames at a time."""
+    """Gives bytes as a transport does, and takes `stop_after` frames at a time."""
     found: list[tuple[int, bytes]] = []
     while data:
         room = reader.room()

@@ -294,6 +294,28 @@ async def test_a_leader_that_is_elsewhere_now_is_followed_there_at_once(monkeypa
     await world.tasks.close()
 
 
+async def test_a_leader_that_moves_while_it_is_connected_to_is_followed_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "RETRY_S", 0.01)
+    world = ReplicaWorld()
+    world.partition.apply(await world.put(replace_state(STATE, leader=2, in_sync={2: 20})))
+    network, where = OneLeader(), {2: "there"}
+    opened = network.replicate
+
+    async def move(wire: object) -> LeaderStream:
+        where[2] = "elsewhere"  # in the cluster's view, while the first connection is opened
+        return await opened(wire)
+
+    monkeypatch.setattr(network, "replicate", move)
+    replicator = replicator_on(world, network, where)
+    replicator.update(world.partition)
+    async with asyncio.timeout(60):
+        while not (len(network.streams) > 1 and network.streams[1].asked()):
+            await settle()
+    assert network.addresses[:2] == ["there", "elsewhere"] and not network.streams[0].told
+    await replicator.close()
+    await world.tasks.close()
+
+
 class LeaderStream(BrokenStream):
     """A stream whose other end is the test: what it says, and what it was told."""
 

@@ -261,7 +261,7 @@ class LeaderLink:
 
     async def _hold(self, channel: PeerChannel) -> None:
         stream = self._stream = await channel.replicate(self._context.view.wire_of(self.leader))
-        if self._again.is_set():  # meanwhile another address has become known
+        if self._again.is_set() or self._moved_away():  # meanwhile, when there was no stream to end
             stream.cancel()
             return
         hello = pb.ReplicaHello(
@@ -549,9 +549,11 @@ class LeaderLink:
 
     def check_address(self) -> None:
         """Reconnects if the leader's address has changed: at the old one no process may be left to answer."""
-        address = self._context.view.address_of(self.leader)
-        if self._stream is not None and address not in (None, self._address):
+        if self._stream is not None and self._moved_away():
             self.renew()
+
+    def _moved_away(self) -> bool:
+        return self._context.view.address_of(self.leader) not in (None, self._address)
 
     def renew(self) -> None:
         """Connects again, at once."""

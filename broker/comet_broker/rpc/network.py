@@ -7,7 +7,7 @@ import contextlib
 import logging
 from typing import Final
 
-from comet.errors import Unavailable
+from comet.errors import Unavailable, UnsupportedVersion
 from comet.v1 import wire_pb2 as wire_pb
 from comet.wire.framing import VERSION
 from comet.wire.grpc_channel import OPTIONS, GrpcChannel, GrpcStream
@@ -52,7 +52,7 @@ class GrpcPeerChannel(GrpcChannel):
             )
             try:
                 return await WireStream.open(wire.address, hello, self._tls, WIRE_CONNECT_S)
-            except Unavailable as error:
+            except (Unavailable, UnsupportedVersion) as error:
                 log.info("gRPC is used for replication, since the wire fails: %s", error.message)
         return GrpcStream(self._channel.stream_stream(REPLICATE)(), self.address)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -23,6 +23,7 @@ from comet.wire import framing
 from comet.wire.bearer import HEADER
 from comet.wire.frames import Frame
 from comet.wire.framing import DATA, FrameReader, Kind
+from comet.wire.wire_protocol import WireProtocol
 from comet_broker import limits
 from comet_broker.memory.in_flight import InFlight
 from comet_broker.streams.stream_writer import Outbox, ServedStream
@@ -110,8 +111,9 @@ class Patience:
         return self._silent_s > 0 and self._silent_s % PING_S == 0
 
 
-class WireConnection(asyncio.BufferedProtocol):
+class WireConnection(WireProtocol):
     def __init__(self, host: Host, peer: str) -> None:
+        super().__init__()
         self.peer = peer
         self.session: ServedStream | None = None
         self.ended = False
@@ -120,8 +122,6 @@ class WireConnection(asyncio.BufferedProtocol):
         self._limited = True
         self._input_over = False
         self._unfinished_bytes = 0
-        self._transport: asyncio.Transport
-        self._writable: asyncio.Future[None] | None = None  # while the transport is full
         self._pausing: asyncio.Task[None] | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._patience = Patience()
@@ -132,8 +132,7 @@ class WireConnection(asyncio.BufferedProtocol):
     # ---- the transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        transport.set_write_buffer_limits(limits.MIB)
+        super().connection_made(transport)
         self._host.add(self)
 
     def get_buffer(self, _: int) -> Any:
@@ -149,9 +148,6 @@ class WireConnection(asyncio.BufferedProtocol):
         else:
             self._reader.keep()
 
-    def eof_received(self) -> bool:
-        return False
-
     def connection_lost(self, error: Exception | None) -> None:
         del error
         self.ended = True
@@ -163,19 +159,15 @@ class WireConnection(asyncio.BufferedProtocol):
         self.resume_writing()
         self._host.remove(self)
 
-    def pause_writing(self) -> None:
-        if self._writable is None:
-            self._writable = asyncio.get_running_loop().create_future()
-
-    def resume_writing(self) -> None:
-        writable, self._writable = self._writable, None
-        if writable is not None and not writable.done():
-            writable.set_result(None)
+    @property
+    def _connected(self) -> asyncio.Transport:
+        assert self.transport is not None
+        return self.transport
 
     @property
     def certificate(self) -> dict[str, list[bytes]]:
         """The names in the caller's certificate, by gRPC's names for them."""
-        tls = self._transport.get_extra_info("ssl_object")
+        tls = self._connected.get_extra_info("ssl_object")
         found: dict[str, Any] = (tls.getpeercert() if tls is not None else None) or {}
         subject = [pair for names in found.get("subject", ()) for pair in names]
         return {
@@ -236,8 +228,7 @@ class WireConnection(asyncio.BufferedProtocol):
             self._input_over = True
             self.session.input_over()
         elif kind == Kind.PING:
-            if self._writable is None:  # else the client does not read what it asks for
-                self._transport.write(framing.control(Kind.PONG))
+            self.answer_ping()
         elif kind != Kind.PONG:
             raise MalformedFrame(f"a frame of kind {kind} in the middle of a call")
 
@@ -252,12 +243,12 @@ class WireConnection(asyncio.BufferedProtocol):
         self._limited = self._host.limits_reading(hello.call)
         self._reader.bytes_max = self._host.frame_bytes_max
         welcome = pb.WireWelcome(version=framing.VERSION, frame_bytes_max=self._host.frame_bytes_max)
-        self._transport.write(framing.control(Kind.WELCOME, welcome.SerializeToString()))
+        self._connected.write(framing.control(Kind.WELCOME, welcome.SerializeToString()))
         session.writer.on_failure = self._failed
         session.writer.start(self._write, self._host.outbox, self._written)
 
     def _pause(self, session: ServedStream) -> None:
-        self._transport.pause_reading()
+        self._connected.pause_reading()
         self._pausing = asyncio.get_running_loop().create_task(self._relieved(session), name=f"pause {self}")
 
     async def _relieved(self, session: ServedStream) -> None:
@@ -279,16 +270,14 @@ class WireConnection(asyncio.BufferedProtocol):
         self._reader.resume()
         self._take()
         if self._pausing is None and not self.ended:
-            self._transport.resume_reading()
+            self._connected.resume_reading()
 
     # ---- writing
 
     async def _write(self, frame: bytes) -> None:
         if self.ended:
             raise Unavailable(f"the connection of {self} is over")
-        self._transport.writelines((framing.head(len(frame)), frame))
-        if self._writable is not None:
-            await self._writable
+        await self.send(frame)
 
     def _written(self, error: Exception | None) -> None:
         """Called after the session's last frame."""
@@ -308,11 +297,11 @@ class WireConnection(asyncio.BufferedProtocol):
         if self.ended:
             return
         self.ended = True
-        self._transport.write(framing.end(error))
-        self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
+        self._connected.write(framing.end(error))
+        self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._connected.abort)
         if self._pausing is not None:
             self._pausing.cancel()
-            self._transport.resume_reading()
+            self._connected.resume_reading()
         self._reader.drop()
         self._count_unfinished(0)
         self._close_session()
@@ -320,7 +309,7 @@ class WireConnection(asyncio.BufferedProtocol):
     def cut(self) -> None:
         """Closes the connection at once."""
         self.ended = True
-        self._transport.abort()
+        self._connected.abort()
 
     def _close_session(self) -> None:
         if self.session is not None:
@@ -346,4 +335,4 @@ class WireConnection(asyncio.BufferedProtocol):
             if self._patience.age_s > HELLO_S:
                 self.cut()
         elif self._patience.ping_due:
-            self._transport.write(framing.control(Kind.PING))
+            self._connected.write(framing.control(Kind.PING))

@@ -52,7 +52,7 @@ class WireListener:
         self._greeting: set[asyncio.Task[None]] = set()  # connections whose handshake is under way
         self._tasks: list[asyncio.Task[None]] = []
         self._socket: socket.socket | None = None
-        self._certificates: Certificates | None = None
+        self._context: ssl.SSLContext | None = None
         self._emptied: asyncio.Event | None = None  # while it waits for the end of connections
 
     # ---- life
@@ -70,7 +70,8 @@ class WireListener:
             listening.close()
             hint = {"hint": "choose another --wire-port, or 0 for a free one"}
             raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror or error}", details=hint) from None
-        self._socket, self._certificates = listening, certificates
+        self._socket = listening
+        self._context = None if certificates is None else certificates.context
         self.port = int(listening.getsockname()[1])
         return self.port
 
@@ -125,18 +126,12 @@ class WireListener:
 
     async def _greet(self, accepted: socket.socket, peer: str) -> None:
         loop = asyncio.get_running_loop()
-        certificates = self._certificates
+        handshake_s = None if self._context is None else limits.CONNECTION_HANDSHAKE_MS / 1000
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if certificates is None:
-                await loop.connect_accepted_socket(lambda: WireConnection(self, peer), accepted)
-            else:
-                await loop.connect_accepted_socket(
-                    lambda: WireConnection(self, peer),
-                    accepted,
-                    ssl=certificates.context,
-                    ssl_handshake_timeout=limits.CONNECTION_HANDSHAKE_MS / 1000,
-                )
+            await loop.connect_accepted_socket(
+                lambda: WireConnection(self, peer), accepted, ssl=self._context, ssl_handshake_timeout=handshake_s
+            )
         except (OSError, ssl.SSLError) as error:
             log.debug("the handshake of %s failed: %s", peer, error)
             accepted.close()

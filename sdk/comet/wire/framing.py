@@ -1,6 +1,6 @@
 """Frames on a byte stream, without a socket: the framing of the wire, see proto/WIRE.md.
 
-size:u32  kind:u32  content
+A frame is its size (u32), its kind (u32) and its content.
 """
 
 from __future__ import annotations

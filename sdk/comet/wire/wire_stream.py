@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -18,6 +18,7 @@ from comet.wire import framing
 from comet.wire.frames import Frame
 from comet.wire.framing import DATA, FrameReader, Kind
 from comet.wire.tls import TlsFiles
+from comet.wire.wire_protocol import WireProtocol
 
 STREAM_CALL: Final = "comet.v1.Comet/Stream"
 # Frames that are not taken yet: above the first size nothing more is read, below the second it is again.
@@ -25,21 +26,20 @@ UNREAD_BYTES_MAX: Final = 4 * limits.MIB
 UNREAD_BYTES_LOW: Final = limits.MIB
 
 
-class WireStream(asyncio.BufferedProtocol):
+class WireStream(WireProtocol):
     """One call at a broker. After a failure every method raises its error. Used on one event loop."""
 
     def __init__(self, address: str, hello: pb.WireHello) -> None:
+        super().__init__()
         self.address = address
         self._hello = hello
         self._reader = FrameReader(framing.read_buffer(), framing.CONTROL_BYTES_MAX)
-        self._transport: asyncio.Transport | None = None
         self._greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unread: deque[Frame] = deque()
         self._unread_bytes = 0
         self._paused = False
         self._waiter: asyncio.Future[None] | None = None  # of `read`
         self._push: tuple[Callable[[Frame], None], Callable[[CometError | None], None]] | None = None
-        self._writable: asyncio.Future[None] | None = None  # while the transport is full
         self._over = False
         self._error: CometError | None = None  # why it is over; None: in good order
 
@@ -69,12 +69,9 @@ class WireStream(asyncio.BufferedProtocol):
     async def write(self, frame: bytes) -> None:
         if self._over:
             raise self._failure()
-        assert self._transport is not None
-        self._transport.writelines((framing.head(len(frame)), frame))
-        if self._writable is not None:
-            await self._writable
-            if self._over:
-                raise self._failure()
+        await self.send(frame)
+        if self._over:
+            raise self._failure()
 
     async def read(self) -> Frame | None:
         while not self._unread:
@@ -112,16 +109,15 @@ class WireStream(asyncio.BufferedProtocol):
     # ---- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        super().connection_made(transport)
+        assert self.transport is not None
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        transport.set_write_buffer_limits(limits.MIB)
-        self._transport = transport
         if self._over:
-            transport.abort()
+            self.transport.abort()
         else:
-            transport.write(framing.control(Kind.HELLO, self._hello.SerializeToString()))
+            self.transport.write(framing.control(Kind.HELLO, self._hello.SerializeToString()))
 
     def get_buffer(self, _: int) -> Any:
         return self._reader.room()
@@ -130,22 +126,10 @@ class WireStream(asyncio.BufferedProtocol):
         self._reader.filled(size)
         self._take()
 
-    def eof_received(self) -> bool:
-        return False
-
     def connection_lost(self, error: Exception | None) -> None:
         why = "the broker closed it" if error is None else str(error)
         self._end(Unavailable(f"the connection to {self.address} was lost: {why}"))
         self.resume_writing()
-
-    def pause_writing(self) -> None:
-        if self._writable is None:
-            self._writable = asyncio.get_running_loop().create_future()
-
-    def resume_writing(self) -> None:
-        writable, self._writable = self._writable, None
-        if writable is not None and not writable.done():
-            writable.set_result(None)
 
     # ---- reading
 
@@ -170,24 +154,23 @@ class WireStream(asyncio.BufferedProtocol):
             self._reader.keep()
         if self._waiter is not None and unread and not self._waiter.done():
             self._waiter.set_result(None)
-        if self._unread_bytes > UNREAD_BYTES_MAX and not self._paused and self._transport is not None:
+        if self._unread_bytes > UNREAD_BYTES_MAX and not self._paused and self.transport is not None:
             self._paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def _resume_reading(self) -> None:
         self._paused = False
-        if self._transport is not None and not self._over:
-            self._transport.resume_reading()
+        if self.transport is not None and not self._over:
+            self.transport.resume_reading()
 
     def _take_control(self, kind: int, content: Frame) -> None:
-        assert self._transport is not None
         if kind == Kind.END:
             self._end(framing.parse_end(content))
         elif kind == Kind.WELCOME and not self._greeted.done():
             self._reader.bytes_max = limits.MESSAGE_BYTES_MAX
             self._greeted.set_result(None)
         elif kind == Kind.PING:
-            self._transport.write(framing.control(Kind.PONG))
+            self.answer_ping()
         elif kind != Kind.PONG or not self._greeted.done():
             raise MalformedFrame(f"a frame of kind {kind} came")
 
@@ -197,8 +180,8 @@ class WireStream(asyncio.BufferedProtocol):
         if self._over:
             return
         self._over, self._error = True, error
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
         if not self._greeted.done():
             self._greeted.set_exception(self._failure())
             self._greeted.exception()  # it may be waited for no longer

@@ -1,0 +1,46 @@
+"""What both sides of a connection of the wire do alike: frames are written, and wait while the transport is full."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from comet import limits
+from comet.wire import framing
+from comet.wire.framing import Kind
+
+
+class WireProtocol(asyncio.BufferedProtocol):
+    """Used on one event loop. One task or writer at a time awaits `send`."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.writable: asyncio.Future[None] | None = None  # while the transport is full
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # those of uvloop are of another class
+        self.transport.set_write_buffer_limits(limits.MIB)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        if self.writable is None:
+            self.writable = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        writable, self.writable = self.writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
+
+    async def send(self, frame: bytes) -> None:
+        """Writes a frame of the call."""
+        assert self.transport is not None
+        self.transport.writelines((framing.head(len(frame)), frame))
+        if self.writable is not None:
+            await self.writable
+
+    def answer_ping(self) -> None:
+        """Not while the transport is full: the other side does not read what it asks for."""
+        if self.writable is None and self.transport is not None:
+            self.transport.write(framing.control(Kind.PONG))
