@@ -29,9 +29,8 @@ from tests.waiting import until
 
 __all__ = ["process", "small"]  # fixtures
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-
 SEEDS: Final = int(os.environ.get("COMET_WIRE_SEEDS", "300"))
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + SEEDS // 10)]
 IDLE: Final = 2_000
 SUBSCRIBERS: Final = 20
 PRODUCED_BYTES: Final = 200 << 20
