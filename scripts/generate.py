@@ -36,15 +36,23 @@ class Twin(NamedTuple):
     timed: tuple[str, ...] = ()  # methods that wait, and get a time limit
     left_out: tuple[str, ...] = ()
     buffered: bool = False  # records of the batch at hand are taken without a turn of the loop
+    outbox: str = ""  # the producer whose records are handed over without a turn of the loop,
+    check: str = ""  # and what raises if none is taken
+    made_of: str = ""  # what an inner twin is made of, besides
     ends: bool = False  # its iteration ends; what was read is taken without a turn of the loop
     note: str = ""  # the paragraph that the twin's text has beside
 
 
 TWINS: Final = (
-    Twin("comet.producer.delivery", "Delivery", inner=True, direct=("done", "exception")),
+    Twin(
+        "comet.producer.delivery", "Delivery", inner=True, direct=("done", "exception"), made_of="PendingDelivery"
+    ),
     Twin("comet.producer.delivery", "BulkDelivery", inner=True, direct=("done", "known"), timed=("outcomes",)),
-    Twin("comet.producer.producer", "Producer"),
-    Twin("comet.producer.transaction", "Transaction", inner=True),
+    Twin("comet.producer.producer", "Producer", outbox="self._async", check="self._async._check_open"),
+    Twin(
+        "comet.producer.transaction", "Transaction", inner=True, outbox="self._async._writer",
+        check="self._async._check",
+    ),
     Twin("comet.producer.transaction", "TransactionalProducer"),
     Twin("comet.consumer.iteration", "BatchIterator", inner=True),
     Twin("comet.consumer.iteration", "TableIterator", inner=True, direct=("of",)),
@@ -102,6 +110,7 @@ SPECIAL: Final = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__
 COPIED: Final = (*SPECIAL, "__init__", "__await__", "__repr__")
 RUNTIME: Final = {
     "comet.event_loop": ("awaited", "call", "computed"),
+    "comet.sync.outbox": ("Outbox", "PendingDelivery"),
     "comet.sync.calls": ("asynchronous", "get_record", "next_part", "next_record", "outcome"),
 }
 # Texts that differ without async.
@@ -329,10 +338,8 @@ def result_of(twin: Twin, function: Function) -> str:
     """The expression that does it on the loop."""
     name, returns = function.name, "" if function.returns is None else ast.unparse(function.returns)
     target = f"self._async.{name}({passed(function)})"
-    if twin.buffered and name in {"get", "__anext__"}:
-        return f"{'get_record' if name == 'get' else 'next_record'}(self._async{', timeout_s' * (name == 'get')})"
-    if twin.ends and name == "__anext__":
-        return "next_part(self._async)"
+    if short := without_a_turn(twin, function):
+        return short
     if name == "__await__":
         return "outcome(self._async, timeout_s)"
     if is_property(function):
@@ -341,19 +348,32 @@ def result_of(twin: Twin, function: Function) -> str:
         return "repr(self._async)"
     if returns in AWAITED:
         return f"call(awaited({f'lambda: {target}' if passed(function) else f'self._async.{name}'}))"
+    call = "self._outbox.call" if twin.outbox else "call"
     if isinstance(function, ast.AsyncFunctionDef):
-        work = f"call({target}{', timeout_s' if name in twin.timed else ''})"
+        work = f"{call}({target}{', timeout_s' if name in twin.timed else ''})"
     elif name in twin.direct:
         work = target
-    elif not passed(function):
-        work = f"call(computed(self._async.{name}))"
     else:
-        work = f"call(computed(lambda: {target}))"
+        work = f"{call}(computed({f'lambda: {target}' if passed(function) else f'self._async.{name}'}))"
     if made := next((one for one in NAMES if re.match(rf"{one}\b", returns)), ""):
         if returns.endswith("| None"):
             return f"None if (found := {work}) is None else {made}(found)"
         return f"{made}({work})"
     return work
+
+
+def without_a_turn(twin: Twin, function: Function) -> str:
+    """The expression of a method that needs no turn of the loop each time; empty for the others."""
+    name = function.name
+    if twin.buffered and name in {"get", "__anext__"}:
+        return f"{'get_record' if name == 'get' else 'next_record'}(self._async{', timeout_s' * (name == 'get')})"
+    if twin.ends and name == "__anext__":
+        return "next_part(self._async)"
+    if twin.outbox and name == "send":
+        return f"Delivery(self._outbox.send({passed(function)}))"
+    if twin.outbox and name == "__aexit__":
+        return f"self._outbox.leave(self._async.{name}({passed(function)}), error)"
+    return ""
 
 
 def written(twin: Twin, name: str, definitions: Sequence[Function]) -> str:
@@ -387,7 +407,11 @@ def constructor(twin: Twin, definitions: Sequence[Function]) -> str:
     generic = "[T]" if is_generic(twin) else ""
     text += f"    {signature(function, '__init__')}:\n"
     made = f"call(computed(lambda: Async{twin.name}({passed(function)})))"
-    return text + f"        self._async: Async{twin.name}{generic} = {made}\n"
+    return text + f"        self._async: Async{twin.name}{generic} = {made}\n" + outbox_of(twin)
+
+
+def outbox_of(twin: Twin) -> str:
+    return f"        self._outbox = Outbox({twin.outbox}, self._async.send, {twin.check})\n" if twin.outbox else ""
 
 
 def is_generic(twin: Twin) -> bool:
@@ -398,9 +422,11 @@ def class_text(twin: Twin) -> str:
     _, node = classes(twin)[0]
     base, generic = ("(Generic[T])", "[T]") if is_generic(twin) else ("", "")
     text = f"class {twin.name}{base}:\n" + quoted(text_of(node, twin.note), "    ") + "\n"
-    text += '    __slots__ = ("_async",)\n\n' if twin.inner else ""
     if twin.inner:
-        text += f"    def __init__(self, inner: Async{twin.name}{generic}) -> None:\n        self._async = inner\n\n"
+        slots = '"_async", "_outbox"' if twin.outbox else '"_async",'
+        kind = f"Async{twin.name}{generic}{f' | {twin.made_of}' if twin.made_of else ''}"
+        text += f"    __slots__ = ({slots})\n\n    def __init__(self, inner: {kind}) -> None:\n"
+        text += f"        self._async = inner\n{outbox_of(twin)}\n"
     found = methods(twin)
     order = sorted(found, key=lambda name: name != "__init__")
     parts = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from comet import limits
 from comet.errors import InvalidArgument, PartitionNotFound
 from comet.records import partition_for
 from comet.values.record import Headers
@@ -45,6 +46,11 @@ def header_pairs(headers: Headers) -> HeaderPairs:
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"headers must be names with bytes or str as values: {error}") from None
     return found
+
+
+def header_size(pairs: HeaderPairs) -> int:
+    """What headers count for in a batch."""
+    return sum(len(name) + len(content) + limits.HEADER_OVERHEAD_BYTES for name, content in pairs)
 
 
 def check_timestamp(timestamp_us: Any) -> int:

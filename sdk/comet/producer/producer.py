@@ -28,7 +28,7 @@ from comet.producer.delivery import BulkDelivery, Delivery, wait, wake
 from comet.producer.expiry import Expiry
 from comet.producer.idempotent_publish import encrypt, publish_once, request_of
 from comet.producer.memory import Budget
-from comet.producer.partitioner import by_partition, check_timestamp, header_pairs, key_bytes
+from comet.producer.partitioner import by_partition, check_timestamp, header_pairs, header_size, key_bytes
 from comet.producer.sender import PartitionSender, Settings
 from comet.producer.topic_route import Column, Route, Routes, Slice, cut
 from comet.producer.value_encoder import ValueEncoder
@@ -46,6 +46,12 @@ _CODECS: Final = {None: Codec.NONE, "none": Codec.NONE, "lz4": Codec.LZ4, "zstd"
 # What a batch holds at most; the rest is for its header, padding and bitmaps.
 _BATCH_ROOM: Final = limits.BATCH_BYTES_MAX - limits.BATCH_BYTES_MAX // 16
 _OVERHEAD: Final = limits.RECORD_OVERHEAD_BYTES
+
+
+def check_batch_room(size: int) -> None:
+    """Raises RecordTooLarge for a record that fits in no batch."""
+    if size > _BATCH_ROOM:
+        raise RecordTooLarge(f"a record of {size} bytes with key and headers is over the limit of {_BATCH_ROOM}")
 
 
 @coroutine
@@ -177,7 +183,7 @@ class Producer:
         pairs = None
         if headers is not None:
             pairs = header_pairs(headers)
-            size += sum(len(name) + len(content) + limits.HEADER_OVERHEAD_BYTES for name, content in pairs)
+            size += header_size(pairs)
         # From here on nothing fails and nothing waits until the record is in its batch.
         accumulator = sender.accumulator
         batch = accumulator.open
@@ -226,8 +232,7 @@ class Producer:
 
     def _start_batch(self, accumulator: Accumulator, size: int) -> ProducerBatch:
         self._check_open()
-        if size > _BATCH_ROOM:
-            raise RecordTooLarge(f"a record of {size} bytes with key and headers is over the limit of {_BATCH_ROOM}")
+        check_batch_room(size)
         return accumulator.start(self._expiry.deadline())
 
     async def publish_once(
@@ -330,10 +335,7 @@ class Producer:
             await self._budget.wait()
             if part.size > route.value_size_max:
                 route.check_size(part.lengths if isinstance(part.lengths, int) else max(part.lengths))
-            if part.size > _BATCH_ROOM:
-                raise RecordTooLarge(
-                    f"a record of {part.size} bytes with key and headers is over the limit of {_BATCH_ROOM}"
-                )
+            check_batch_room(part.size)
             batches.append(self._add_batch(route, partition, part, timestamp_us, extras))
             await _next_turn()
 

@@ -1,8 +1,8 @@
 """The synchronous API: producers, consumers and Admin for scripts, notebooks and threads.
 
-They run the asynchronous classes on one event loop in a background thread that all of them share. Every method
-may be called from any thread; one consumer is read by one thread at a time. Ctrl-C
-interrupts a call that waits.
+They run the asynchronous classes on one event loop in a background thread that all of them share. `send`, and the next
+record of a batch, do not wait for it; other calls do. Every method may be called from any thread; one consumer is read
+by one thread at a time. Ctrl-C interrupts a call that waits.
 
     with comet.sync.Producer("localhost:9092") as producer:
         producer.publish("quotes", b"EURUSD 1.08")

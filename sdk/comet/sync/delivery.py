@@ -9,6 +9,7 @@ from comet.producer.delivery import BulkDelivery as AsyncBulkDelivery
 from comet.producer.delivery import Delivery as AsyncDelivery
 from comet.producer.delivery import FailedRange
 from comet.sync.calls import outcome
+from comet.sync.outbox import PendingDelivery
 from comet.types import Receipt, ReceiptRange
 
 
@@ -28,7 +29,7 @@ class Delivery:
 
     __slots__ = ("_async",)
 
-    def __init__(self, inner: AsyncDelivery) -> None:
+    def __init__(self, inner: AsyncDelivery | PendingDelivery) -> None:
         self._async = inner
 
     def result(self, timeout_s: float | None = None) -> Receipt:

@@ -15,6 +15,7 @@ from comet.event_loop import call, computed
 from comet.producer.producer import Compression
 from comet.producer.producer import Producer as AsyncProducer
 from comet.sync.delivery import BulkDelivery, Delivery
+from comet.sync.outbox import Outbox
 from comet.types import Acks, Receipt, wall_clock_us
 from comet.values.record import Headers, Key, NewRecord
 from comet.wire.transport import Connect
@@ -78,6 +79,7 @@ class Producer:
                 )
             )
         )
+        self._outbox = Outbox(self._async, self._async.send, self._async._check_open)
 
     def send(
         self,
@@ -101,9 +103,7 @@ class Producer:
         [0, 1, 2]
         """
         return Delivery(
-            call(
-                self._async.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
-            )
+            self._outbox.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
         )
 
     def publish(
@@ -125,7 +125,7 @@ class Producer:
         >>> run(example)
         quotes 0
         """
-        return call(
+        return self._outbox.call(
             self._async.publish(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
         )
 
@@ -156,7 +156,7 @@ class Producer:
         0 False
         0 True
         """
-        return call(
+        return self._outbox.call(
             self._async.publish_once(topic, records, idempotency_key=idempotency_key, acks=acks, timeout_ms=timeout_ms)
         )
 
@@ -185,7 +185,7 @@ class Producer:
         1000
         """
         return BulkDelivery(
-            call(
+            self._outbox.call(
                 self._async.send_many(
                     topic,
                     values,
@@ -212,11 +212,11 @@ class Producer:
         >>> run(example)
         True
         """
-        call(self._async.flush())
+        self._outbox.call(self._async.flush())
 
     def close(self) -> None:
         """Flushes, then closes the connections. Raises what flush raises; the producer is closed all the same."""
-        call(self._async.close())
+        self._outbox.call(self._async.close())
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start, and the bytes in the buffer.
@@ -228,13 +228,13 @@ class Producer:
         >>> run(example)
         1 0
         """
-        return call(computed(self._async.statistics))
+        return self._outbox.call(computed(self._async.statistics))
 
     def __enter__(self) -> Self:
-        call(self._async.__aenter__())
+        self._outbox.call(self._async.__aenter__())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        call(self._async.__aexit__(kind, error, traceback))
+        self._outbox.leave(self._async.__aexit__(kind, error, traceback), error)

@@ -18,6 +18,7 @@ from comet.producer.transaction import TransactionalProducer as AsyncTransaction
 from comet.sync.calls import asynchronous
 from comet.sync.delivery import BulkDelivery, Delivery
 from comet.sync.group_consumer import GroupConsumer
+from comet.sync.outbox import Outbox
 from comet.types import wall_clock_us
 from comet.values.record import Headers, Key
 from comet.wire.transport import Connect
@@ -39,10 +40,11 @@ class Transaction:
     committed
     """
 
-    __slots__ = ("_async",)
+    __slots__ = ("_async", "_outbox")
 
     def __init__(self, inner: AsyncTransaction) -> None:
         self._async = inner
+        self._outbox = Outbox(self._async._writer, self._async.send, self._async._check)
 
     @property
     def state(self) -> str:
@@ -68,9 +70,7 @@ class Transaction:
         >>> run(example)
         """
         return Delivery(
-            call(
-                self._async.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
-            )
+            self._outbox.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
         )
 
     def send_many(
@@ -93,7 +93,7 @@ class Transaction:
         >>> run(example)
         """
         return BulkDelivery(
-            call(
+            self._outbox.call(
                 self._async.send_many(
                     topic,
                     values,
@@ -112,7 +112,7 @@ class Transaction:
 
         The producer must have been made for the consumer's group. The commit is refused if the partitions are no
         longer assigned to the consumer."""
-        call(self._async.commit_offsets(asynchronous(consumer), positions))
+        self._outbox.call(self._async.commit_offsets(asynchronous(consumer), positions))
 
     def note(self, note: bytes) -> None:
         """Stores a note of at most 256 bytes with the commit; a later producer of the transactional id gets it as
@@ -131,21 +131,21 @@ class Transaction:
         >>> run(example)
         b'file 7'
         """
-        call(computed(lambda: self._async.note(note)))
+        self._outbox.call(computed(lambda: self._async.note(note)))
 
     def __enter__(self) -> Self:
-        call(self._async.__aenter__())
+        self._outbox.call(self._async.__aenter__())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        call(self._async.__aexit__(kind, error, traceback))
+        self._outbox.leave(self._async.__aexit__(kind, error, traceback), error)
 
     def hold_behind(self, other: Transaction) -> None:
         """Holds this transaction's records back until all records of the other one are acknowledged, or it has failed,
         so that they come after them in every partition. Commit this one only after the other."""
-        call(computed(lambda: self._async.hold_behind(asynchronous(other))))
+        self._outbox.call(computed(lambda: self._async.hold_behind(asynchronous(other))))
 
 
 class TransactionalProducer:
