@@ -25,7 +25,7 @@ from comet.errors import (
 )
 from comet.errors import DiskFull as Full
 from comet.producer.accumulator import Accumulator, ProducerBatch
-from comet.producer.linger import GATHER_S, gathered
+from comet.producer.linger import gathered
 from comet.producer.producer import Producer
 from comet.records import BatchHeader
 from comet.settings.topic import TopicConfig
@@ -51,6 +51,7 @@ def scenario(topics: dict[str, int] | None = None) -> Callable[[Scenario], Calla
 
 
 def producer(broker: FakeBroker, **settings: Any) -> Producer:
+    settings.setdefault("clock_us", lambda: round(now() * 1_000_000))
     return Producer(ADDRESS, connect=broker.connect, random=Random(1), **settings)
 
 
@@ -497,20 +498,21 @@ async def test_a_draining_broker_is_asked_again_later(broker: FakeBroker) -> Non
         assert produced(broker) < 8, "it waits as long as it was told to"
 
 
-def test_a_batch_that_gathers_leaves_at_an_answer_if_awaited_or_of_a_slow_stream() -> None:
+@pytest.mark.parametrize(("over_wire", "slow_us"), [(True, 100), (False, 500)])
+def test_a_batch_that_gathers_leaves_at_an_answer_if_awaited_or_of_a_slow_stream(over_wire: bool, slow_us: int) -> None:
     accumulator = Accumulator(
         "quotes", 0, idempotent=True, in_flight_max=1, finished=lambda _: None, changed=lambda _: None
     )
 
-    def batch(began_s: float, count: int = 0) -> ProducerBatch:
-        made = ProducerBatch(accumulator, began_s + 30)
-        made.count = count
+    def batch(began_us: int, count: int = 0) -> ProducerBatch:
+        made = ProducerBatch(accumulator, 30)
+        made.began_us, made.count = began_us, count
         return made
 
-    previous = batch(1.0, count=4)
-    assert gathered(batch(1.0), None)
-    assert not gathered(batch(1.0 + 3 * GATHER_S / 2), previous)
-    assert gathered(batch(1.0 + 5 * GATHER_S / 2), previous)
-    awaited = batch(1.0)
+    previous = batch(1000, count=4)
+    assert gathered(batch(1000), None, over_wire=over_wire)
+    assert not gathered(batch(1000 + 4 * slow_us), previous, over_wire=over_wire)
+    assert gathered(batch(1001 + 4 * slow_us), previous, over_wire=over_wire)
+    awaited = batch(1000)
     awaited.waiters = []
-    assert gathered(awaited, previous)
+    assert gathered(awaited, previous, over_wire=over_wire)

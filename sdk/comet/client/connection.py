@@ -56,7 +56,7 @@ class Connection:
         self.batch_bytes_max = limits.BATCH_BYTES_MAX
         self.leaving = False  # the broker is shutting down: no new batches
         self.on_silent: Callable[[Connection], None] | None = None  # the client, which can ask another broker
-        self.queue = SendQueue(address)
+        self.queue = SendQueue(address, over_wire=isinstance(stream, WireStream))
         self.requests = InFlightRequests(address)
         self.subscribers = Subscribers()
         self.liveness = Liveness(self._judged)

@@ -65,6 +65,7 @@ class ProducerBatch:
         "append_time_us",
         "attempts",
         "base_offset",
+        "began_us",
         "count",
         "deadline",
         "done",
@@ -92,6 +93,9 @@ class ProducerBatch:
         self.lengths: int | list[int] | None = None  # of the values, if known
         self.size = 0
         self.count = 0  # set when it is first sent; values are dropped when it is done
+        self.began_us = (
+            0  # when its first record came, by the producer's clock; a timer's clock may tick in milliseconds
+        )
         self.deadline = deadline
         self.epoch = 0
         self.sequence = NO_SEQUENCE

@@ -233,7 +233,9 @@ class Producer:
     def _start_batch(self, accumulator: Accumulator, size: int) -> ProducerBatch:
         self._check_open()
         check_batch_room(size)
-        return accumulator.start(self._expiry.deadline())
+        batch = accumulator.start(self._expiry.deadline())
+        batch.began_us = self._clock_us()
+        return batch
 
     async def publish_once(
         self,

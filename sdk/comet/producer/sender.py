@@ -269,14 +269,17 @@ class PartitionSender:
                 self._recover(accumulator.trouble)
             return
         self._backoff.tries = self._leader.backoff.tries = 0
-        batch = accumulator.open
-        if linger.gathering and not accumulator.on_wire and batch is not None and gathered(batch, linger.previous):
+        if attachment is None:
+            return
+        batch, queue = accumulator.open, attachment.connection.queue
+        gathers = linger.gathering and not accumulator.on_wire
+        if gathers and batch is not None and gathered(batch, linger.previous, over_wire=queue.over_wire):
             linger.stop()
             self._blocked = True
-        if (self._blocked or accumulator.unsent) and attachment is not None:
+        if self._blocked or accumulator.unsent:
             self._blocked = False
             self.armed = True
-            self._queue_up(attachment.connection.queue)
+            self._queue_up(queue)
 
     def _recover(self, error: CometError) -> None:
         if error.metadata_stale:
