@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import resource
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -18,6 +20,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _GROUPS: Final = Path("/proc/self/cgroup")
 _MEMORY: Final = Path("/proc/meminfo")
 _STATM: Final = Path("/proc/self/statm")
+_STATM_BYTES: Final = 256
 
 
 def boot_id() -> str:
@@ -46,7 +49,7 @@ class SystemProcess:
 
     def memory_bytes(self) -> int | None:
         try:
-            return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+            return int(os.pread(_open_statm(), _STATM_BYTES, 0).split()[1]) * resource.getpagesize()
         except (OSError, IndexError, ValueError):
             return None
 
@@ -57,6 +60,12 @@ class SystemProcess:
     def trim_memory(self) -> None:
         if _malloc_trim is not None:
             _malloc_trim(0)
+
+
+@lru_cache(maxsize=1)
+def _open_statm() -> int:
+    """A descriptor that stays open: opening the file anew takes most of a look, which follows each large frame."""
+    return os.open(_STATM, os.O_RDONLY)
 
 
 def _find_malloc_trim() -> Callable[[int], int] | None:
