@@ -8,7 +8,7 @@ Every buffer begins 8-aligned in the body and is padded with zero bytes:
 Measured per record on 100-byte values: an offsets column costs 34 ns to compute; cutting values costs 48 ns with
 BytesIO.read (a slice costs 67, and numpy has no bytes objects to offer). Values of one size need neither: their
 offsets are an arithmetic column, kept and compared whole, and a precompiled struct cuts 64 of them at a time in
-20 ns each. Quotes and other fixed layouts are the common case of a fast topic.
+13 ns each. Quotes and other fixed layouts are the common case of a fast topic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from io import BytesIO
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, repeat
 from operator import sub
 from struct import Struct, pack, unpack
 from typing import Final, NamedTuple, Protocol
@@ -227,11 +227,11 @@ def read_binary(body: memoryview, column: Binary, count: int, *, checked: bool =
         if column.size:
             raise CorruptBatch("an offsets column does not start at 0")
         return []
-    data = body[column.data : column.data + column.size].tobytes()
+    data = body[column.data : column.data + column.size]
     if count == 1:
         if _I32.unpack_from(body, column.offsets)[0] != 0:
             raise CorruptBatch("an offsets column does not start at 0")
-        return [data]
+        return [data.tobytes()]
     size = equal_size(body[column.offsets : column.offsets + 4 * count + 4], count, column.size)
     if size is not None:
         return _cut_equal(data, size, count)
@@ -244,12 +244,15 @@ def _cutter(size: int) -> Struct:
     return Struct(f"{size}s" * _CUT)
 
 
-def _cut_equal(data: bytes, size: int, count: int) -> list[bytes]:
+def _cut_equal(data: memoryview, size: int, count: int) -> list[bytes]:
+    """The values are cut from the batch itself: nothing is copied but the values."""
     if size == 0:
         return [b""] * count
     rest = count % _CUT
     whole = (count - rest) * size
-    values: list[bytes] = list(chain.from_iterable(_cutter(size).iter_unpack(memoryview(data)[:whole])))
+    values: list[bytes] = []
+    for cut in _cutter(size).iter_unpack(data[:whole]):
+        values += cut  # a tuple is added at once, 4 ns a record less than by an iterator
     values += map(BytesIO(data[whole:]).read, repeat(size, rest))
     return values
 
