@@ -8,6 +8,7 @@ from comet import records
 from comet.v1 import groups_pb2 as groups
 from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
+from comet.wire.frames import joined
 from tests.integration.stream_client import Client
 
 EARLIEST = types.Position(earliest=True)
@@ -61,7 +62,7 @@ class Member(Client):
     def now(self) -> list[groups.ShareDelivery]:
         """What there is without waiting."""
         while (frame := self.session.poll()) is not None:
-            answer = pb.ServerFrame.FromString(frame)
+            answer = pb.ServerFrame.FromString(joined(frame))
             if answer.WhichOneof("frame") == "share_delivery":
                 self.frames.append(answer.share_delivery)
         found, self.frames = self.frames, []

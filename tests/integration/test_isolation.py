@@ -14,7 +14,7 @@ from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.v1.groups_pb2 import EndTransaction, OpenTransactions
-from comet.wire.frames import parse_delivery
+from comet.wire.frames import joined, parse_delivery
 from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.ports import Worker
@@ -88,7 +88,8 @@ class Reader(Client):
     def take(self) -> list[bytes | None]:
         """What is there for it now."""
         got: list[bytes | None] = []
-        while (frame := self.session.poll()) is not None:
+        while (outgoing := self.session.poll()) is not None:
+            frame = joined(outgoing)
             if parse_delivery(frame) is None:
                 told = pb.ServerFrame.FromString(frame)
                 assert told.WhichOneof("frame") == "aborted", told
@@ -316,7 +317,7 @@ async def test_what_was_aborted_and_deleted_is_not_delivered_from_memory(
     await one.answer()
     frame = reader.session.poll()
     assert frame is not None
-    told = pb.ServerFrame.FromString(frame)
+    told = pb.ServerFrame.FromString(joined(frame))
     assert told.error.error.code == types.ERROR_CODE_OFFSET_OUT_OF_RANGE
     assert told.error.error.details["log_start"] == "2"
     assert reader.session.poll() is None

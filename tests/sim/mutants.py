@@ -18,6 +18,7 @@ from comet.producer.accumulator import Accumulator, ProducerBatch
 from comet.records import BatchHeader
 from comet.settings.topic import Flush, TopicConfig
 from comet.types import AtOffset, Latest, Position
+from comet.wire.frames import Outgoing
 from comet_broker.core.producers import Duplicate, ProducerTable
 from comet_broker.core.push import Cursor, PushQueue
 from comet_broker.partitions import partition as broker_partition
@@ -77,7 +78,7 @@ def ack_before_fsync() -> list[Patch]:
 def deliver_beyond_the_high_watermark() -> list[Patch]:
     serve = Feed._serve
 
-    def serve_all(self: Feed, cursor: Cursor[Partition]) -> bytes | None:
+    def serve_all(self: Feed, cursor: Cursor[Partition]) -> Outgoing | None:
         marks = cursor.partition.watermarks
         before = marks.high_watermark, marks.last_stable_offset
         marks.high_watermark = marks.last_stable_offset = cursor.partition.log.log_end

@@ -10,7 +10,7 @@ from comet.errors import PartitionNotFound
 from comet.types import Acks, Earliest
 from comet.v1 import groups_pb2
 from comet.v1 import records_pb2 as pb
-from comet.wire.frames import parse_ack, produce_frame
+from comet.wire.frames import joined, parse_ack, produce_frame
 from comet.wire.protobuf import error_from_pb
 from comet_broker.access.client_access import EVERYTHING
 from comet_broker.access.quotas import Quotas
@@ -209,9 +209,9 @@ async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_part
         parts = records.encode([b"x"], timestamps=1)
         session.receive(produce_frame(request, handle, int(Acks.LEADER), parts, sum(map(len, parts))))
     await settle()
-    refused = pb.ServerFrame.FromString(session.poll() or b"")
+    refused = pb.ServerFrame.FromString(joined(session.poll() or b""))
     assert refused.request == 2 and isinstance(error_from_pb(refused.error.error), PartitionNotFound)
-    acknowledged = parse_ack(session.poll() or b"")
+    acknowledged = parse_ack(joined(session.poll() or b""))
     assert acknowledged is not None and acknowledged[:2] == (1, 0)
     assert session.poll() is None
     assert meter.errors == {"PARTITION_NOT_FOUND": 1}
@@ -219,7 +219,7 @@ async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_part
     parts = records.encode([bytes(4_000)], timestamps=1)
     session.receive(produce_frame(3, 1, int(Acks.LEADER), parts, sum(map(len, parts))))
     await settle()
-    throttled = pb.ServerFrame.FromString(session.poll() or b"").acks
+    throttled = pb.ServerFrame.FromString(joined(session.poll() or b"")).acks
     assert list(throttled.requests) == [3] and 3_500 <= throttled.throttled_ms <= 3_700
     session.close()
     assert handlers.closed and over == [session]

@@ -160,3 +160,27 @@ def test_other_frames_of_that_length_are_no_acknowledgement() -> None:
         frames.parse_ack(records_pb2.ServerFrame(go_away=records_pb2.GoAway(reason="x" * 24)).SerializeToString())
         is None
     )
+
+
+@given(u32, u32, st.integers(0, 2), st.lists(st.integers(0, 100_000), min_size=1, max_size=5))
+def test_a_frame_in_parts_is_the_frame(request: int, handle: int, acks: int, sizes: list[int]) -> None:
+    parts = [bytes([at]) * size for at, size in enumerate(sizes)]
+    whole = frames.produce_frame(request, handle, acks, parts, sum(sizes))
+    outgoing = frames.outgoing_produce(request, handle, acks, parts, sum(sizes))
+    assert len(outgoing) == len(whole)
+    assert b"".join([outgoing] if isinstance(outgoing, bytes) else outgoing.parts) == whole
+    assert frames.joined(outgoing) == whole
+
+
+def test_a_large_part_is_not_copied() -> None:
+    data = bytes(frames.PARTS_FROM_BYTES)
+    outgoing = frames.outgoing_produce(1, 2, 1, [b"header", data], 6 + len(data))
+    assert isinstance(outgoing, frames.FrameParts)
+    assert any(part is data for part in outgoing.parts)
+
+
+def test_a_frame_is_joined_once() -> None:
+    outgoing = frames.FrameParts((b"a", memoryview(b"bc")), 3)
+    assert outgoing.join() == b"abc"
+    assert outgoing.join() is outgoing.join()
+    assert outgoing.parts == (b"abc",), "the parts are free again"

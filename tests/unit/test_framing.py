@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from comet.errors import Forbidden, RecordTooLarge
 from comet.v1 import wire_pb2 as pb
 from comet.wire import framing
+from comet.wire.frames import Frame
 from comet.wire.framing import DATA, FrameReader, Kind
 
 BYTES_MAX = 300_000
@@ -37,9 +38,10 @@ class Others:
         self.buffer[:] = b"\xff" * len(self.buffer)
 
 
-def feed(reader: FrameReader, others: Others, data: bytes, *, stop_after: int) -> list[tuple[int, bytes]]:
-    """Gives bytes as a transport does, and takes `stop_after` frames at a time."""
-    found: list[tuple[int, bytes]] = []
+def feed(reader: FrameReader, others: Others, data: bytes, *, stop_after: int) -> list[tuple[int, Frame]]:
+    """Gives bytes as a transport does, and takes `stop_after` frames at a time. They are kept as they come: memory that
+    is used again would change them."""
+    found: list[tuple[int, Frame]] = []
     while data:
         room = reader.room()
         assert len(room), "a transport ends a connection whose buffer is empty"
@@ -50,7 +52,7 @@ def feed(reader: FrameReader, others: Others, data: bytes, *, stop_after: int) -
         while True:
             taken = 0
             while taken < stop_after and (frame := reader.next()) is not None:
-                found.append((frame[0], bytes(frame[1])))
+                found.append(frame)
                 taken += 1
             reader.keep()
             others.scribble()

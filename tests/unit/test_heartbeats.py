@@ -11,7 +11,7 @@ import pytest
 from comet.errors import CometError, Unavailable
 from comet.settings.topic import TopicConfig
 from comet.v1 import replication_pb2 as pb
-from comet.wire.frames import parse_delivery
+from comet.wire.frames import joined, parse_delivery
 from comet_broker import limits
 from comet_broker.replication.heartbeats import FROM_FOLLOWER, Heartbeats
 from comet_broker.replication.leader import ReplicaSession
@@ -94,7 +94,7 @@ async def test_a_large_delivery_is_announced() -> None:
     frames = []
     for _ in range(3):  # it is read from the log
         while (frame := session.poll()) is not None:
-            frames.append(frame)
+            frames.append(joined(frame))
         await settle()
     large = next(at for at, frame in enumerate(frames) if len(frame) > limits.ANNOUNCED_BYTES)
     assert pb.LeaderFrame.FromString(frames[large - 1]).heartbeat.next_frame_bytes == len(frames[large])

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from comet.errors import InvalidArgument, LimitExceeded
 from comet.v1 import records_pb2 as pb
+from comet.wire.frames import Outgoing, joined
 from comet_broker.access import quotas as access_quotas
 from comet_broker.access.client_access import ClientAccess
 from comet_broker.access.quotas import CALL_WAIT_S, Quotas
@@ -218,9 +219,9 @@ class Stream:
         self.session.writer.start(self._write, self._outbox, lambda _: None)
         self.session.writer.rouse()
 
-    async def _write(self, frame: bytes) -> None:
+    async def _write(self, frame: Outgoing) -> None:
         loop = asyncio.get_running_loop()
-        self.written.append((loop.time(), frame))
+        self.written.append((loop.time(), joined(frame)))
         written = loop.create_future()
         loop.call_later(0.0001, written.set_result, None)
         await written

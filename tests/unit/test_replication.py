@@ -12,7 +12,7 @@ from comet import records
 from comet.errors import MalformedFrame, Unavailable
 from comet.settings.topic import TopicConfig
 from comet.v1 import replication_pb2 as pb
-from comet.wire.frames import delivery_prefix
+from comet.wire.frames import delivery_prefix, joined
 from comet_broker import limits
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.conflicts import Conflicts
@@ -65,7 +65,7 @@ def tell(session: ReplicaSession, *frames: pb.FollowerFrame) -> None:
 def answers(session: ReplicaSession) -> list[pb.LeaderFrame]:
     frames = []
     while (frame := session.poll()) is not None:
-        frames.append(pb.LeaderFrame.FromString(frame))
+        frames.append(pb.LeaderFrame.FromString(joined(frame)))
     return frames
 
 

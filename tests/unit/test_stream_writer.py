@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from comet.errors import Unavailable
+from comet.wire.frames import Outgoing, joined
 from comet_broker.rpc import service
 from comet_broker.streams.stream_writer import Outbox, StreamWriter
 
@@ -54,8 +55,8 @@ class Wire:
         self.error: Exception | None = None
         self.waiting: asyncio.Future[None] | None = None
 
-    async def write(self, frame: bytes) -> None:
-        self.written.append(frame)
+    async def write(self, frame: Outgoing) -> None:
+        self.written.append(joined(frame))
         if self.slow:
             self.waiting = asyncio.get_running_loop().create_future()
             await self.waiting

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet import records
-from comet.wire.frames import parse_delivery
+from comet.wire.frames import PARTS_FROM_BYTES, FrameParts, Outgoing, joined, parse_delivery
 from comet_broker.core.tail import ENTRY_OVERHEAD_BYTES, RECENT_ENTRIES, Tail, TailBudget
 
 
@@ -22,7 +22,8 @@ def push(tail: Tail, base: int, data: bytes) -> int:
     return end
 
 
-def offsets(frame: bytes) -> list[int]:
+def offsets(outgoing: Outgoing) -> list[int]:
+    frame = joined(outgoing)
     assert parse_delivery(frame) is not None
     return [offset for one in records.iterate(frame[32:]) for offset in one.offsets]
 
@@ -85,6 +86,33 @@ def test_nothing_above_the_high_watermark_goes_out() -> None:
     got = tail.frame_from(0, 2, 2, 1, 1 << 20)
     assert got is not None
     assert got.next_offset == 2
+
+
+def test_a_large_batch_is_delivered_from_the_memory_in_which_it_came() -> None:
+    tail = Tail(7, TailBudget(1 << 20, 1 << 20))
+    data = batch(1, PARTS_FROM_BYTES)
+    end = push(tail, 0, data)
+    readers, follower = (tail.frame_from(0, end, end, 1, 1 << 20, follower=follower) for follower in (False, True))
+    assert readers is not None and follower is not None
+    for frame in (readers.frame, follower.frame):
+        assert isinstance(frame, FrameParts)
+        last = frame.parts[-1]
+        assert isinstance(last, memoryview) and last.obj is data
+        assert len(frame) == sum(map(len, frame.parts)) == 32 + len(data)
+    assert offsets(readers.frame) == offsets(follower.frame) == [0]
+
+
+def test_a_large_batch_is_joined_once_for_all_transports_that_need_it() -> None:
+    tail = Tail(7, TailBudget(1 << 20, 1 << 20))
+    end = push(tail, push(tail, 0, batch(1, PARTS_FROM_BYTES)), batch(1, PARTS_FROM_BYTES))
+    alone = tail.frame_from(1, end, end, 1, 1 << 20)
+    assert alone is not None
+    whole = joined(alone.frame)
+    again = tail.frame_from(1, end, end, 1, 1 << 20)
+    assert again is not None and joined(again.frame) is whole
+    assert tail.entries[-1].rest.obj is whole, "the tail keeps one copy"
+    both = tail.frame_from(0, end, end, 1, 1 << 20)
+    assert both is not None and offsets(both.frame) == [0, 1]
 
 
 def test_a_gap_clears_what_came_before() -> None:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from comet.records import STAMP_BYTES
-from comet.wire.frames import delivery_prefix
+from comet.wire.frames import DELIVERY_PREFIX_BYTES, PARTS_FROM_BYTES, FrameParts, Outgoing, Part, delivery_prefix
 
 ENTRY_OVERHEAD_BYTES: Final = 512  # the objects around a small batch
 RECENT_ENTRIES: Final = 64  # a reader's position is searched one by one among them
@@ -29,20 +29,37 @@ class TailEntry:
     base_offset: int
     next_offset: int
     stamp: bytes
-    rest: memoryview  # the batch after its stamp
+    received: memoryview | None  # the batch after its stamp, until `frame` has it
     size: int  # of the whole batch
-    frame: bytes | None = None  # the delivery of just this batch to readers, once encoded
-    follower_frame: bytes | None = None  # and to followers
+    frame: Outgoing | None = None  # the delivery of just this batch to readers, once encoded
+    follower_frame: Outgoing | None = None  # and to followers
     follower_watermark: int = -1  # in `follower_frame`: a follower that catches up later needs a later one
+
+    @property
+    def rest(self) -> memoryview:
+        """The batch after its stamp."""
+        if self.received is not None:
+            return self.received
+        assert self.frame is not None
+        last = self.frame if isinstance(self.frame, bytes) else self.frame.parts[-1]
+        return memoryview(last)[STAMP_BYTES - self.size :]
 
 
 @dataclass(frozen=True, slots=True)
 class TailFrame:
     """An encoded delivery that takes its reader to `next_offset`; `size` counts the batches in it."""
 
-    frame: bytes
+    frame: Outgoing
     size: int
     next_offset: int
+
+
+def _frame(parts: Sequence[Part], size: int) -> Outgoing:
+    """A delivery. A large one is not joined: its parts are the memory in which the batches came."""
+    if size < PARTS_FROM_BYTES:
+        return b"".join(parts)
+    prefix, stamp, *rest = parts
+    return FrameParts((bytes(prefix) + bytes(stamp), *rest), DELIVERY_PREFIX_BYTES + size)
 
 
 class TailBudget:
@@ -125,10 +142,10 @@ class Tail:
         known = self._joined.get(follower)
         if known is not None and known[0] == key:
             return known[1]
-        parts: list[bytes | memoryview] = [delivery_prefix(self.handle, high_watermark, leader_epoch, size)]
+        parts: list[Part] = [delivery_prefix(self.handle, high_watermark, leader_epoch, size)]
         for entry in chosen:
             parts += (entry.stamp, entry.rest)
-        joined = TailFrame(b"".join(parts), size, last)
+        joined = TailFrame(_frame(parts, size), size, last)
         self._joined[follower] = (key, joined)
         return joined
 
@@ -151,13 +168,12 @@ class Tail:
             frame = entry.follower_frame if entry.follower_watermark == high_watermark else None
         if frame is None:
             prefix = delivery_prefix(self.handle, high_watermark, leader_epoch, entry.size)
-            frame = b"".join((prefix, entry.stamp, entry.rest))
+            frame = _frame((prefix, entry.stamp, entry.rest), entry.size)
             if follower:
                 entry.follower_frame, entry.follower_watermark = frame, high_watermark
             else:
                 entry.frame = frame
-            # The encoded frame holds the bytes too, so the producer's message can go, or a follower's frame.
-            entry.rest = memoryview(frame)[len(prefix) + STAMP_BYTES :]
+                entry.received = None  # the frame has the bytes, and joins them at most once
         return TailFrame(frame, entry.size, entry.next_offset)
 
     def clear(self) -> None:

@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError
 
 from comet.errors import CometError, DataLoss, LogFailed, Unavailable
 from comet.v1 import replication_pb2 as pb
-from comet.wire.frames import DELIVERY_PREFIX_BYTES, Frame, parse_delivery, progress_frame
+from comet.wire.frames import DELIVERY_PREFIX_BYTES, Frame, joined, parse_delivery, progress_frame
 from comet.wire.protobuf import error_from_pb
 from comet.wire.transport import Stream
 from comet_broker import limits
@@ -271,7 +271,9 @@ class LeaderLink:
         )
         self._frames = deque([pb.FollowerFrame(hello=hello).SerializeToString()])
         writer = self._writer = StreamWriter(self.next_report, over=lambda: False, close=stream.cancel)
-        writer.start(stream.write, self._outbox, lambda error: self._written(stream, error))
+        writer.start(
+            lambda frame: stream.write(joined(frame)), self._outbox, lambda error: self._written(stream, error)
+        )
         self._heartbeats = Heartbeats(self._env.clock, beat=self._beat, silent=self._silent)
         liveness = self._heartbeats.liveness
         try:

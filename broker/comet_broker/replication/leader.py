@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 
 from comet.errors import CometError, Forbidden, MalformedFrame, NotLeader, Unavailable
 from comet.v1 import replication_pb2 as pb
-from comet.wire.frames import Frame, parse_progress
+from comet.wire.frames import Frame, Outgoing, parse_progress
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.core.cluster import NO_BROKER
@@ -95,7 +95,7 @@ class ReplicaSession:
         self._heartbeats = Heartbeats(self._clock, beat=self._beat, silent=self._silent)
         self._liveness = self._heartbeats.liveness
         self._beating = False  # a heartbeat is due
-        self._large: bytes | None = None  # the next frame, which has been announced
+        self._large: Outgoing | None = None  # the next frame, which has been announced
 
     # ---- the transport's side
 
@@ -125,14 +125,14 @@ class ReplicaSession:
             case _:
                 raise MalformedFrame("a frame that is empty or of an unknown kind")
 
-    def poll(self) -> bytes | None:
+    def poll(self) -> Outgoing | None:
         """The next frame to send, if there is one now."""
         frame = self._next()
         if frame is not None:
             self._liveness.sent += 1
         return frame
 
-    def _next(self) -> bytes | None:
+    def _next(self) -> Outgoing | None:
         if self._large is not None:
             large, self._large = self._large, None
             return large

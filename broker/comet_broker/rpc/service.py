@@ -15,6 +15,7 @@ import grpc
 import grpc.aio
 
 from comet.errors import CometError
+from comet.wire.frames import joined
 from comet_broker import limits
 from comet_broker.rpc.audience import Audience, Context
 from comet_broker.rpc.methods import COMET, REPLICATION, Endpoint
@@ -105,7 +106,7 @@ def _start(session: ServedStream, context: Context, outbox: Outbox) -> asyncio.F
         if error is not None:
             session.close()
 
-    session.writer.start(context.write, outbox, done)
+    session.writer.start(lambda frame: context.write(joined(frame)), outbox, done)
     return written
 
 

@@ -21,7 +21,7 @@ from comet.errors import CometError, Internal, MalformedFrame, Timeout, Unavaila
 from comet.v1 import wire_pb2 as pb
 from comet.wire import framing
 from comet.wire.bearer import HEADER
-from comet.wire.frames import Frame
+from comet.wire.frames import Frame, Outgoing
 from comet.wire.framing import DATA, FrameReader, Kind
 from comet.wire.wire_protocol import WireProtocol
 from comet_broker import limits
@@ -274,7 +274,7 @@ class WireConnection(WireProtocol):
 
     # ---- writing
 
-    async def _write(self, frame: bytes) -> None:
+    async def _write(self, frame: Outgoing) -> None:
         if self.ended:
             raise Unavailable(f"the connection of {self} is over")
         await self.send(frame)

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final, Protocol
 
 from comet.errors import CometError, Internal
-from comet.wire.frames import DELIVERY_PREFIX_BYTES
+from comet.wire.frames import DELIVERY_PREFIX_BYTES, joined
 from comet_broker import limits
 from comet_broker.core.shares import Shares
 from comet_broker.partitions.partition import Partition
@@ -64,7 +64,7 @@ class ShareReader:
             offset, end, partition.high_watermark, partition.leader_epoch, bytes_max
         )
         if tail is not None:
-            return self._keep(memoryview(tail.frame)[DELIVERY_PREFIX_BYTES:], offset, tail.next_offset)
+            return self._keep(memoryview(joined(tail.frame))[DELIVERY_PREFIX_BYTES:], offset, tail.next_offset)
         return self._from_log(offset, end, bytes_max)
 
     def _from_log(self, offset: int, end: int, bytes_max: int) -> Chunk | None:

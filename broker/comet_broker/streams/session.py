@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError
 
 from comet.errors import CometError, MalformedFrame
 from comet.v1 import records_pb2 as pb
-from comet.wire.frames import Frame, parse_produce
+from comet.wire.frames import Frame, Outgoing, parse_produce
 from comet.wire.version import VERSION
 from comet_broker import limits
 from comet_broker.access.needs import FRAMES
@@ -123,7 +123,7 @@ class Session:
     def _all_sent(self) -> bool:
         return self._input_over and not (self.answers.owed or self._replies.running or self._feed.push.cursors)
 
-    def poll(self) -> bytes | None:
+    def poll(self) -> Outgoing | None:
         """The next frame to send, if there is one now."""
         if self.answers.frames:
             return self.answers.take()

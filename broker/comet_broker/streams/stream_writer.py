@@ -22,12 +22,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from comet.errors import CometError
-from comet.wire.frames import Frame
+from comet.wire.frames import Frame, Outgoing, joined
 from comet_broker.streams.answers import AnswerQueue
 
 log = logging.getLogger(__name__)
 
-Write = Callable[[bytes], Coroutine[Any, Any, None]]
+Write = Callable[[Outgoing], Coroutine[Any, Any, None]]
 
 
 class Outbox:
@@ -94,7 +94,7 @@ class StreamWriter:
     """
 
     def __init__(
-        self, poll: Callable[[], bytes | None], *, over: Callable[[], bool], close: Callable[[], object]
+        self, poll: Callable[[], Outgoing | None], *, over: Callable[[], bool], close: Callable[[], object]
     ) -> None:
         self.stopped = False
         self.failure: CometError | None = None  # why this side ended the call
@@ -145,7 +145,7 @@ class StreamWriter:
         while True:
             frame = self._poll()
             if frame is not None:
-                return frame
+                return joined(frame)
             if self._over():
                 return None
             self._waiter = asyncio.get_running_loop().create_future()

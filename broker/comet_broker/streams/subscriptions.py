@@ -18,7 +18,7 @@ from typing import Final
 
 from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
 from comet.v1 import groups_pb2, records_pb2
-from comet.wire.frames import DELIVERY_PREFIX_BYTES, delivery_prefix
+from comet.wire.frames import DELIVERY_PREFIX_BYTES, Outgoing, delivery_prefix
 from comet_broker import limits
 from comet_broker.core.push import Cursor, DeliveryState, PushQueue
 from comet_broker.core.watermarks import ReadBound
@@ -62,7 +62,7 @@ class Feed:
         self._follower = follower
         self._unmeasured = 0  # until the next measured delivery
         # Read by a worker or, with a size of 0, complete: its aborted transactions go out before it.
-        self._loaded: deque[tuple[Cursor[Partition], bytes, int, int]] = deque()
+        self._loaded: deque[tuple[Cursor[Partition], Outgoing, int, int]] = deque()
 
     # ---- subscriptions
 
@@ -129,7 +129,7 @@ class Feed:
 
     # ---- deliveries
 
-    def next_delivery(self) -> bytes | None:
+    def next_delivery(self) -> Outgoing | None:
         """The next frame of the cursor whose turn it is, if there is one."""
         while self._loaded:
             cursor, frame, size, next_offset = self._loaded.popleft()
@@ -172,7 +172,7 @@ class Feed:
     def _watermark_of(self, partition: Partition) -> int:
         return partition.committed if self._follower else partition.high_watermark
 
-    def _serve(self, cursor: Cursor[Partition]) -> bytes | None:
+    def _serve(self, cursor: Cursor[Partition]) -> Outgoing | None:
         partition = cursor.partition
         end = self._end_of(cursor)
         if cursor.next_offset >= end or partition.follower.truncating:
@@ -208,16 +208,17 @@ class Feed:
         if not self._follower:
             partition.counts.delivered(delivered, size)
 
-    def _measure(self, frame: bytes) -> None:
+    def _measure(self, frame: Outgoing) -> None:
         """Measures the time of a delivery's first batch since its append."""
         meter = self._meter
-        append_time_us = int.from_bytes(frame[_APPEND_TIME], "little")
+        first = frame if isinstance(frame, bytes) else frame.parts[0]  # with prefix and stamp
+        append_time_us = int.from_bytes(first[_APPEND_TIME], "little")
         meter.deliver_durations.note(self._env.clock.wall_us() - append_time_us)
         meter.measured += 1
         if meter.measured >= MEASURED_ALL:
             self._unmeasured = MEASURED_EVERY - 1
 
-    def _serve_from_log(self, cursor: Cursor[Partition], end: int, bytes_max: int) -> bytes | None:
+    def _serve_from_log(self, cursor: Cursor[Partition], end: int, bytes_max: int) -> Outgoing | None:
         partition = cursor.partition
         try:
             extent = partition.log.extent(cursor.next_offset, end)
@@ -266,7 +267,7 @@ class Feed:
         finally:
             extent.release()
 
-    def _after_aborted(self, cursor: Cursor[Partition], first: int, frame: bytes) -> bytes:
+    def _after_aborted(self, cursor: Cursor[Partition], first: int, frame: Outgoing) -> Outgoing:
         """Puts the aborted transactions of a delivery that begins at `first` before it, if there are new ones."""
         isolation = cursor.partition.watermarks.isolation
         if cursor.uncommitted or self._follower or not isolation.any_aborted:

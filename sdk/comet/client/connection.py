@@ -25,7 +25,7 @@ from comet.client.send_queue import SendQueue
 from comet.client.subscribers import Subscribers
 from comet.errors import Closed, CometError, Draining, Internal, MalformedFrame, Timeout, Unavailable
 from comet.v1 import records_pb2 as pb
-from comet.wire.frames import DELIVERY_PREFIX_BYTES, Frame, parse_ack, parse_delivery
+from comet.wire.frames import DELIVERY_PREFIX_BYTES, Frame, joined, parse_ack, parse_delivery
 from comet.wire.protobuf import error_from_pb
 from comet.wire.transport import Stream
 from comet.wire.version import VERSION
@@ -189,14 +189,16 @@ class Connection:
     # ---- writing and reading
 
     async def _write(self) -> None:
-        write, queue = self._stream.write, self.queue
+        stream, queue = self._stream, self.queue
         try:
             while True:
                 frame = queue.next_frame(self.leaving)
-                if frame is not None:
-                    await write(frame)
-                else:
+                if frame is None:
                     await queue.changed()
+                elif isinstance(stream, WireStream):
+                    await stream.write(frame)
+                else:
+                    await stream.write(joined(frame))
         except asyncio.CancelledError:
             if self.lost is None:  # the transport was cancelled, not this task
                 self.fail(Unavailable(f"the connection to {self.address} was interrupted"))

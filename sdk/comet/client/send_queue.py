@@ -14,6 +14,7 @@ from typing import Protocol
 
 from comet import limits
 from comet.errors import LimitExceeded
+from comet.wire.frames import Outgoing
 
 log = logging.getLogger("comet")
 
@@ -21,7 +22,7 @@ log = logging.getLogger("comet")
 class FrameSource(Protocol):
     """A source of produce frames."""
 
-    def next_frame(self, queue: SendQueue) -> bytes | None:
+    def next_frame(self, queue: SendQueue) -> Outgoing | None:
         """The next frame, or None when there is none now; called again only after `SendQueue.ready`."""
 
     def leave(self, queue: SendQueue) -> None:
@@ -81,7 +82,7 @@ class SendQueue:
         self._wake = asyncio.get_running_loop().create_future()
         return self._wake
 
-    def next_frame(self, leaving: bool) -> bytes | None:
+    def next_frame(self, leaving: bool) -> Outgoing | None:
         """The next frame, or None when there is none now. Of a broker that is `leaving`, sources take leave."""
         if self._control:
             return self._control.popleft()

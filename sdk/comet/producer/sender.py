@@ -33,7 +33,7 @@ from comet.producer.accumulator import Accumulator, ProducerBatch
 from comet.producer.linger import Linger, gathered
 from comet.producer.partition_leader import PartitionLeader
 from comet.records import Codec
-from comet.wire.frames import produce_frame
+from comet.wire.frames import Outgoing, outgoing_produce
 
 log = logging.getLogger("comet")
 
@@ -180,7 +180,7 @@ class PartitionSender:
 
     # ---- sending
 
-    def next_frame(self, queue: SendQueue) -> bytes | None:
+    def next_frame(self, queue: SendQueue) -> Outgoing | None:
         """Called by the connection when it can send; see send_queue.FrameSource."""
         attachment, linger = self._leader.attachment, self._linger
         if attachment is None or attachment.connection.queue is not queue:
@@ -210,7 +210,7 @@ class PartitionSender:
             self.armed = linger.hurried = False
         return frame
 
-    def _frame(self, attachment: Attachment) -> bytes | None:
+    def _frame(self, attachment: Attachment) -> Outgoing | None:
         settings, connection = self._settings, attachment.connection
         request = connection.requests.next_number()
         batch = self.accumulator.take(request)
@@ -230,7 +230,7 @@ class PartitionSender:
             self.unasked_on = connection
             connection.requests.add_one_way(request, self._unasked_refused)
             self.accumulator.sent_unasked(batch)
-        return produce_frame(request, attachment.handle, settings.acks, parts, size)
+        return outgoing_produce(request, attachment.handle, settings.acks, parts, size)
 
     def _refused_unasked(self, attachment: Attachment, error: CometError) -> None:
         """Handles a refusal with acks=0: those records are lost; later ones go to the new leader."""

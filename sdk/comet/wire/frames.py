@@ -18,12 +18,47 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 Frame: TypeAlias = bytes | bytearray  # not changed once it is passed on
+Part: TypeAlias = bytes | memoryview
+
+
+class FrameParts:
+    """A large frame in parts, which a transport that gathers its writes need not join. Neither the parts nor the memory
+    behind a view may change once it is passed on: a transport keeps them until they are written, a tail longer."""
+
+    __slots__ = ("_size", "parts")
+
+    def __init__(self, parts: tuple[Part, ...], size: int) -> None:
+        assert sum(map(len, parts)) == size
+        self.parts = parts
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def join(self) -> bytes:
+        """The frame as one, for a transport that needs it so. Kept in place of the parts: it is joined once."""
+        if len(self.parts) == 1 and isinstance(self.parts[0], bytes):
+            return self.parts[0]
+        whole = b"".join(self.parts)
+        self.parts = (whole,)
+        return whole
+
+
+Outgoing: TypeAlias = bytes | FrameParts
+
+
+def joined(frame: Outgoing) -> bytes:
+    """The frame as one."""
+    return frame if isinstance(frame, bytes) else frame.join()
+
 
 PRODUCE_PREFIX_BYTES: Final = 24
 DELIVERY_PREFIX_BYTES: Final = 32
 ACK_FRAME_BYTES: Final = 28
 PROGRESS_FRAME_BYTES: Final = 30
 FRAME_BYTES_MAX: Final = (1 << 31) - 1  # a protobuf message is no larger
+# Below this size a join is cheaper than several parts in a write.
+PARTS_FROM_BYTES: Final = 64 << 10
 
 _PRODUCE: Final = Struct("<BI BIB BI BB BIB")
 _DELIVERY: Final = Struct("<BIB BI BQ HI BIB")
@@ -44,16 +79,29 @@ def _padded(n: int) -> int:
 
 def produce_frame(request: int, handle: int, acks: int, parts: Sequence[bytes], batch_bytes: int) -> bytes:
     """A ClientFrame with a Produce; `parts` join to the batch and are `batch_bytes` long together."""
+    frame = b"".join((_produce_prefix(request, handle, acks, batch_bytes), *parts))
+    assert len(frame) == PRODUCE_PREFIX_BYTES + batch_bytes
+    return frame
+
+
+def outgoing_produce(request: int, handle: int, acks: int, parts: Sequence[bytes], batch_bytes: int) -> Outgoing:
+    """The same for a transport: in parts where it is large, so that no value is copied for it."""
+    if batch_bytes < PARTS_FROM_BYTES:
+        return produce_frame(request, handle, acks, parts, batch_bytes)
+    first, *rest = parts
+    prefix = _produce_prefix(request, handle, acks, batch_bytes)
+    whole = (prefix + first, *rest) if len(first) < PARTS_FROM_BYTES else (prefix, *parts)
+    return FrameParts(whole, PRODUCE_PREFIX_BYTES + batch_bytes)
+
+
+def _produce_prefix(request: int, handle: int, acks: int, batch_bytes: int) -> bytes:
     inner = batch_bytes + 13
     assert batch_bytes <= FRAME_BYTES_MAX - PRODUCE_PREFIX_BYTES
     assert 0 <= acks <= _ACKS_MAX
-    prefix = _PRODUCE.pack(
+    return _PRODUCE.pack(
         0x0D, request, 0x1A, _padded(inner), inner >> 28, 0x0D, handle, 0x10, acks, 0x7A, _padded(batch_bytes),
         batch_bytes >> 28,
     )  # fmt: skip
-    frame = b"".join((prefix, *parts))
-    assert len(frame) == PRODUCE_PREFIX_BYTES + batch_bytes
-    return frame
 
 
 def parse_produce(frame: Frame) -> tuple[int, int, int, memoryview] | None:

@@ -7,6 +7,7 @@ from typing import cast
 
 from comet import limits
 from comet.wire import framing
+from comet.wire.frames import Outgoing
 from comet.wire.framing import Kind
 
 
@@ -33,10 +34,11 @@ class WireProtocol(asyncio.BufferedProtocol):
         if writable is not None and not writable.done():
             writable.set_result(None)
 
-    async def send(self, frame: bytes) -> None:
+    async def send(self, frame: Outgoing) -> None:
         """Writes a frame of the call."""
         assert self.transport is not None
-        self.transport.writelines((framing.head(len(frame)), frame))
+        head = framing.head(len(frame))
+        self.transport.writelines((head, frame) if isinstance(frame, bytes) else (head, *frame.parts))
         if self.writable is not None:
             await self.writable
 

@@ -15,7 +15,7 @@ from comet import limits
 from comet.errors import CometError, MalformedFrame, Unavailable
 from comet.v1 import wire_pb2 as pb
 from comet.wire import framing
-from comet.wire.frames import Frame
+from comet.wire.frames import Frame, Outgoing
 from comet.wire.framing import DATA, FrameReader, Kind
 from comet.wire.tls import TlsFiles
 from comet.wire.wire_protocol import WireProtocol
@@ -66,7 +66,7 @@ class WireStream(WireProtocol):
 
     # ---- transport.Stream
 
-    async def write(self, frame: bytes) -> None:
+    async def write(self, frame: Outgoing) -> None:
         if self._over:
             raise self._failure()
         await self.send(frame)
