@@ -70,6 +70,9 @@ class Record(NamedTuple, Generic[T]):
     headers: HeaderList
 
 
+_new_record: Any = tuple.__new__
+
+
 class RecordBatch(Generic[T]):
     """Records of one partition as columns: no object is made per record until it is used.
 
@@ -281,7 +284,7 @@ class RecordBatch(Generic[T]):
         columns = zip(
             repeat(self.topic), repeat(self.partition), self.offsets, self.keys, values, self.timestamps, headers
         )  # fmt: skip
-        return map(Record._make, columns)
+        return map(_new_record, repeat(Record), columns)  # Record._make, written in Python, costs 50 ns more each
 
     def _one_by_one(self) -> Iterator[Any]:
         serde = self._serde
