@@ -13,6 +13,7 @@ import pytest
 import comet
 from comet.consumer.iteration import _rows_in
 from comet.errors import InvalidArgument, OffsetOutOfRange, SerdeError
+from comet.records import _batch
 from tests.waiting import until
 
 HOUR_MS = 3_600_000
@@ -71,6 +72,25 @@ async def consumer_until(consumer: comet.Consumer[Quote], end: int) -> AsyncIter
         record = await consumer.get()
         assert record is not None
         yield record
+
+
+async def test_a_consumer_of_batches_or_tables_cuts_no_value(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut(*_: object, **__: object) -> list[bytes]:
+        raise AssertionError("a value was cut out of its column")
+
+    monkeypatch.setattr(_batch, "read_nullable", cut)
+    count = 1_000
+    async with comet.Producer(address) as producer:
+        await (await producer.send_many("quotes", [b"a value", None] * (count // 2)))
+    async with comet.Consumer(address, "quotes") as consumer:
+        batch = await anext(aiter(consumer.batches()))
+        assert len(batch) == count and batch.size == count // 2 * len(b"a value")
+        await consumer.seek("earliest")
+        table = await anext(aiter(consumer.arrow(rows_max=count)))
+        assert table.num_rows == count and table["value"].null_count == count // 2
+        await consumer.seek("earliest")
+        with pytest.raises(AssertionError):
+            await consumer.get()
 
 
 async def test_a_table_waits_for_rows_and_loses_none_when_it_is_cancelled(address: str) -> None:

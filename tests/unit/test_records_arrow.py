@@ -9,8 +9,12 @@ import pyarrow as pa
 import pytest
 
 from comet.errors import CorruptBatch, InvalidArgument
-from comet.records import HEADER_BYTES, Codec, decode, encode
+from comet.records import HEADER_BYTES, Codec, _batch, decode, encode, verify
 from comet.records._arrow import COUNT
+from comet.spark.coalesce import SMALL, joined
+from comet.values.arrow_columns import ArrowColumns
+from comet.values.record import RecordBatch
+from comet.wire.corrupt import opened
 from tests.property.records_agree import read_all, read_arrow, sealed, without_times
 from tests.property.records_strategies import build
 
@@ -94,7 +98,7 @@ def test_a_null_with_bytes_is_refused_though_arrow_would_take_it(column: str) ->
     data = bytearray(build({"values": [b"a", b"b"], "timestamps": 1} | {column: [b"abc", None]}))
     at = data.index(b"\1" + bytes(7), HEADER_BYTES)
     data[at] = 2  # the other one is null now
-    with pytest.raises(CorruptBatch, match="a null has bytes"):
+    with pytest.raises(CorruptBatch, match="have a null that has bytes"):
         decode(sealed(bytes(data))).to_arrow()
 
 
@@ -125,3 +129,25 @@ def test_encode_gives_arrow_its_alignment() -> None:
     """Both prefixes and the header are multiples of 8, so a received column stays aligned."""
     assert HEADER_BYTES % 8 == 0
     assert len(b"".join(encode([b"abc"], timestamps=1))) % 8 == 0
+
+
+def test_columns_are_made_without_cutting_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by a batch, nor by the columns of `consumer.arrow()`, comet.read and Spark; also with tombstones."""
+
+    def cut(*_: object, **__: object) -> list[bytes]:
+        raise AssertionError("a value or key was cut out of its column")
+
+    monkeypatch.setattr(_batch, "read_binary", cut)
+    monkeypatch.setattr(_batch, "read_nullable", cut)
+    count = 2 * SMALL  # Spark makes lists of smaller batches
+    data = b"".join(encode([b"a", None] * SMALL, keys=[None, b"k"] * SMALL, timestamps=1))
+    header = verify(data, stamped=False)
+    batch = RecordBatch("t", 0, opened(header, memoryview(data), 0, "t", 0), high_watermark=count, leader_epoch=1)
+    assert len(batch) == count and batch.size == 2 * SMALL and list(batch.offsets) == list(range(count))
+    half = batch.after(SMALL)
+    assert half is not None
+    for table in (batch.to_arrow(), ArrowColumns().of(batch), next(joined([batch])).to_arrow()):
+        assert table.column("value").null_count == table.column("key").null_count == SMALL
+    assert half.to_arrow(["value"]).num_rows == SMALL
+    with pytest.raises(AssertionError):
+        _ = batch.values

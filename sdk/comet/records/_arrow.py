@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from comet.errors import CorruptBatch, InvalidArgument
+from comet.records._check import check_nulls
 from comet.records._columns import Binary, Columns
 
 try:
@@ -91,15 +92,17 @@ def _timestamps(batch: Columns, body: pa.Buffer) -> Any:
 def _keys(batch: Columns, body: pa.Buffer) -> Any:
     if batch.keys_column is None:
         return pa.nulls(len(batch), pa.binary())
-    if batch.keys_column.bitmap >= 0:
-        _ = batch.keys  # checks what Arrow does not: that nulls have no bytes
-    return _binary(body, batch.keys_column, len(batch), pa.binary())
+    return _nullable(batch, body, batch.keys_column, "keys")
 
 
 def _values(batch: Columns, body: pa.Buffer) -> Any:
-    if batch.values_column.bitmap >= 0:
-        _ = batch.values
-    return _binary(body, batch.values_column, len(batch), pa.binary())
+    return _nullable(batch, body, batch.values_column, "values")
+
+
+def _nullable(batch: Columns, body: pa.Buffer, column: Binary, name: str) -> Any:
+    if column.bitmap >= 0:
+        check_nulls(batch.body, column, len(batch), name)  # Arrow does not check that nulls have no bytes
+    return _binary(body, column, len(batch), pa.binary())
 
 
 def _binary(body: pa.Buffer, column: Binary, count: int, kind: Any) -> Any:

@@ -69,7 +69,7 @@ def _check_timestamps(column: memoryview, count: int, low: int, high: int) -> No
 def _check_binary(body: memoryview, column: Binary, count: int, name: str) -> None:
     _check_offsets(body, column.offsets, count, column.size, name)
     if column.bitmap >= 0:
-        _check_nulls(body, column, count, name)
+        check_nulls(body, column, count, name)
 
 
 def _check_offsets(body: memoryview, at: int, count: int, end: int, name: str) -> None:
@@ -103,7 +103,8 @@ def _top_bits(bits: int, count: int) -> int:
     return int.from_bytes((bytes(bits // 8 - 1) + b"\x80") * count, "little")
 
 
-def _check_nulls(body: memoryview, column: Binary, count: int, name: str) -> None:
+def check_nulls(body: memoryview, column: Binary, count: int, name: str) -> None:
+    """Checks the bitmap of a column, and that nulls have no bytes."""
     bits = int.from_bytes(body[column.bitmap : column.bitmap + (count + 7) // 8], "little")
     if bits >> count:
         raise CorruptBatch(f"the bitmap of the {name} has bits beyond the last record")
