@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from itertools import pairwise
 from typing import Any
@@ -11,10 +12,23 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from comet.errors import CorruptBatch, UnsupportedVersion
-from comet.records import HEADER_BYTES, Codec, decode, encode_marker, iterate, marker_of, read_header, verify
+from comet.records import (
+    HEADER_BYTES,
+    Batch,
+    Codec,
+    decode,
+    encode_marker,
+    extent,
+    iterate,
+    marker_of,
+    opened,
+    read_header,
+    verify,
+)
+from comet.records._batch import LONE_BYTES_MAX
 from tests.property import fuzz_records
 from tests.property import records_oracle as oracle
-from tests.property.records_agree import agree, read_all, sealed
+from tests.property.records_agree import agree, read_all, read_arrow, sealed
 from tests.property.records_strategies import build, columns, int64, stamp
 
 Columns = dict[str, Any]
@@ -72,6 +86,59 @@ def test_any_body_of_a_marker_is_read_or_refused(body: bytes) -> None:
 @given(columns())
 def test_the_second_reader_finds_the_same(drawn: Columns) -> None:
     assert agree(build(drawn))
+
+
+@given(st.binary(max_size=20), int64, st.integers(0, 2**62), st.data())
+def test_a_lone_record_is_read_as_by_the_general_way(value: bytes, time: int, offset: int, data: st.DataObject) -> None:
+    batch = bytearray(stamp(build({"values": [value], "timestamps": time}), offset))
+    if data.draw(st.booleans()):  # one that does not add up, or does by chance
+        for _ in range(data.draw(st.integers(1, 3))):
+            batch[data.draw(st.integers(HEADER_BYTES, len(batch) - 1))] = data.draw(st.sampled_from([0, 1, 8, 9, 255]))
+    header = read_header(batch)
+    stored = memoryview(batch)[HEADER_BYTES:]
+    try:
+        general = Batch(header, stored)
+        general.check()
+    except CorruptBatch as error:
+        with pytest.raises(CorruptBatch, match=re.escape(error.message)):
+            opened(header, batch).check()
+        return
+    lone = opened(header, batch)
+    assert "values" in vars(lone), "it is read at once"
+    lone.check()
+    for name in (
+        "values",
+        "keys",
+        "timestamps",
+        "offsets",
+        "deltas",
+        "headers",
+        "due",
+        "expiry",
+        "body",
+        "values_column",
+    ):
+        assert getattr(lone, name) == getattr(general, name), name
+    assert (lone.size_of(0, 1), lone.value_over(1), len(lone)) == (general.size_of(0, 1), general.value_over(1), 1)
+    assert read_arrow(lone) == read_arrow(general)
+
+
+def test_a_large_lone_value_is_copied_only_when_it_is_asked_for() -> None:
+    batch = decode(build({"values": [bytes(LONE_BYTES_MAX)], "timestamps": 1}))
+    assert "values" not in vars(batch)
+
+
+@given(columns(), st.integers(0, 2**40), st.integers(0, 2**32 - 1))
+def test_the_extent_of_a_batch_is_that_of_its_header(drawn: Columns, offset: int, epoch: int) -> None:
+    data = stamp(build(drawn), offset, 1, epoch)
+    header = read_header(data)
+    assert extent(b"--" + data + b"-", 2) == (header.length, header.next_offset, epoch)
+    for end in (0, HEADER_BYTES - 1, HEADER_BYTES, len(data) - 1):
+        with pytest.raises(CorruptBatch):
+            extent(data[:end])
+    for length in (0, HEADER_BYTES, 2**32 - 1):
+        with pytest.raises(CorruptBatch):
+            extent(data[:20] + struct.pack("<I", length) + data[24:])
 
 
 @given(columns(codecs=(Codec.NONE,)))

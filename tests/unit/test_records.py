@@ -57,6 +57,20 @@ def read_columns(data: bytes) -> None:
     _ = batch.values, batch.headers, batch.offsets
 
 
+def test_a_lone_record_with_two_times_in_its_header_is_refused() -> None:
+    time = 5 << 32  # read as offsets, a value of five bytes
+    body = time.to_bytes(8, "little") + bytes(8)
+    with pytest.raises(CorruptBatch, match="timestamps"):
+        decode(with_body(body, min_timestamp_us=1, max_timestamp_us=time)).check()
+
+
+def test_the_times_are_checked_also_after_a_check_without_them() -> None:
+    batch = decode(with_header(join([b"a", b"b"], timestamps=[1, 5]), max_timestamp_us=6))
+    batch.check(times=False)
+    with pytest.raises(CorruptBatch, match="timestamps"):
+        batch.check()
+
+
 # ---- header
 
 

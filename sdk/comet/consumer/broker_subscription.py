@@ -257,9 +257,8 @@ def tail_of(batches: memoryview) -> tuple[int, int]:
     """The offset after the last record of some whole batches, and the leader epoch of that record."""
     at, end, epoch = 0, _UNKNOWN, _UNKNOWN
     while at < len(batches):
-        header = records.read_header(batches, at)
-        end, epoch = header.next_offset, header.leader_epoch
-        at += header.length
+        length, end, epoch = records.extent(batches, at)
+        at += length
     assert end != _UNKNOWN, "a delivery holds at least one batch"
     return end, epoch
 

@@ -73,6 +73,7 @@ HEADER: Final = Struct("<qqIIIIBBHIqqqqIIII")
 TAIL: Final = Struct("<BBHIqqqqIIII")  # bytes 32..88, the part of the header that `crc` covers
 PREFIX: Final = Struct("<qqIIII")  # bytes 0..32
 _STAMPED: Final = Struct("<qqII")
+_EXTENT: Final = Struct("<q8xII48xI12x")
 _U32: Final = Struct("<I")
 CRC_AT: Final = 32
 MARKER_BODY_BYTES: Final = 24
@@ -88,7 +89,7 @@ _FLAGS_VALID: Final = frozenset(
     f for f in (*range(CONTROL), *range(KEYED, KEYED + TRANSACTIONAL)) if f & KEYS or not f & KEY_NULLS
 ) | {_MARKER}
 
-assert HEADER.size == HEADER_BYTES == PREFIX.size + TAIL.size
+assert HEADER.size == HEADER_BYTES == PREFIX.size + TAIL.size == _EXTENT.size
 assert _STAMPED.size + _U32.size == STAMP_BYTES
 assert _FLAGS_KNOWN == sum(Flag) == (
     KEYS | KEY_NULLS | VALUE_NULLS | HEADERS | OFFSET_DELTAS | DUE | EXPIRY | _MARKER | KEYED
@@ -181,6 +182,19 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
     ):
         return tuple.__new__(BatchHeader, header)
     raise _refusal(tuple.__new__(BatchHeader, header), len(buffer) - at)
+
+
+def extent(buffer: Buffer, at: int = 0) -> tuple[int, int, int]:
+    """The length of the batch at `at`, the offset after it, and its leader epoch. Raises CorruptBatch for a length that
+    cannot be; everything else is checked by whatever opens the batch."""
+    try:
+        base_offset, leader_epoch, length, last_delta = _EXTENT.unpack_from(buffer, at)
+    except struct.error:
+        length = -1
+    if not HEADER_BYTES < length <= len(buffer) - at:
+        header = read_header(buffer, at)
+        raise CorruptBatch(f"a batch of {header.length} bytes is cut off: {len(buffer) - at} bytes are left")
+    return length, base_offset + last_delta + 1, leader_epoch
 
 
 def _adds_up(flags: int, count: int, codec: int, body_size: int, base_sequence: int, producer_epoch: int) -> bool:
