@@ -134,3 +134,13 @@ def test_frames_are_as_they_are_documented() -> None:
         "end, refused": framing.end(Forbidden("no")),
     }
     assert [f"{name}: {data.hex()}" for name, data in made.items()] == GOLDEN.read_text().splitlines()
+
+
+def test_after_a_large_frame_only_the_start_of_the_next_is_read_into_the_shared_buffer() -> None:
+    others = Others()
+    reader = FrameReader(others.buffer, BYTES_MAX)
+    assert len(reader.room()) == framing.READ_BYTES
+    feed(reader, others, whole(framing.READ_BYTES, 1), stop_after=9)
+    assert len(reader.room()) == framing.LARGE_BYTES
+    feed(reader, others, whole(10, 1), stop_after=9)
+    assert len(reader.room()) == framing.READ_BYTES, "small frames come several at a time"

@@ -93,6 +93,7 @@ class FrameReader:
         self._large: bytearray | None = None  # a frame that has not come whole
         self._large_kind = 0
         self._large_end = 0
+        self._after_large = False  # the last frame was: the next one is probably, too
 
     @property
     def unfinished_bytes(self) -> int:
@@ -109,7 +110,8 @@ class FrameReader:
             return memoryview(self._large)[self._large_end :]
         rest = self._rest
         if not rest:
-            return self._buffer
+            # Of another large frame only the start is read here, and copied; the rest goes into its own memory.
+            return self._buffer[:LARGE_BYTES] if self._after_large else self._buffer
         self._buffer[: len(rest)] = rest
         return self._buffer[len(rest) :]
 
@@ -132,6 +134,7 @@ class FrameReader:
             if self._large_end < len(large):
                 return None
             self._large = None
+            self._after_large = True
             return self._large_kind, large
         at = self._at
         have = self._end - at - HEAD_BYTES
@@ -144,6 +147,7 @@ class FrameReader:
             raise RecordTooLarge(f"a frame of {size} bytes came, and {bytes_max} is the limit")
         if size <= have:
             self._at = at + size
+            self._after_large = False
             return kind, bytes(self._buffer[at : at + size])
         if size >= LARGE_BYTES:
             self._large, self._large_kind, self._large_end = bytearray(size), kind, have
