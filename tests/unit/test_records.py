@@ -476,3 +476,12 @@ def test_a_record_alone_is_refused_as_any_other(wrong: dict[str, Any]) -> None:
         join([b"value"], **wrong)
     with pytest.raises(InvalidArgument):
         join(["text"])
+
+
+@pytest.mark.parametrize("sizes", [[5] * 200, [0, 7, 300, 1] * 50])
+def test_values_stay_as_they_are_when_the_memory_of_the_batch_changes(sizes: list[int]) -> None:
+    sent = [bytes([at % 251]) * size for at, size in enumerate(sizes)]
+    buffer = bytearray(b"".join(encode(sent, timestamps=1)))
+    values = decode(buffer).values
+    buffer[:] = bytes(len(buffer))
+    assert values == sent
