@@ -44,14 +44,19 @@ class Suite:
     quick: Any
     run: RunSuite
     compared: frozenset[str] = frozenset()
+    without_broker: frozenset[str] = frozenset()  # the same over every transport
     starts_brokers: bool = False  # of its own, always
     undivided: bool = False  # all of it runs, or none
     facts: Callable[[Any], Mapping[str, Any]] = lambda _sizes: {}  # beside those of the machine
 
     def sizes(self, *, quick: bool, runs: int | None) -> Any:
         sizes = self.quick if quick else self.full
-        given = {} if runs is None else {"runs": runs, "pairs": runs}
-        return replace(sizes, **{name: count for name, count in given.items() if hasattr(sizes, name)})
+        return sizes if runs is None else self.with_runs(sizes, runs)
+
+    @staticmethod
+    def with_runs(sizes: Any, runs: int) -> Any:
+        """The same loads, as many times."""
+        return replace(sizes, **{name: runs for name in ("runs", "pairs") if hasattr(sizes, name)})
 
     def runs_of(self, name: str, sizes: Any) -> int:
         return int(sizes.pairs if name in self.compared and hasattr(sizes, "pairs") else sizes.runs)

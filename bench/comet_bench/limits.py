@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from comet_bench.link import Link, Work
 
 STAMP: Final = struct.Struct("<q")
-LENGTH: Final = struct.Struct("<I")
 HOST: Final = "127.0.0.1"
 METHOD: Final = "/comet_bench.Limit/Sink"
 TCP_CHUNK_BYTES: Final = 1 << 20
@@ -142,68 +141,6 @@ async def _receive_stamps(call: Any, records: int) -> list[float]:
     return ages_us
 
 
-class Frames(asyncio.Protocol):
-    """The plainest frames on a connection: a length, then its bytes."""
-
-    def __init__(self, take: Callable[[bytes], None] | None = None) -> None:
-        """`take` gets each frame; without it they are sent back."""
-        self._take = take or self.write
-        self._transport: Any = None
-        self._data = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        data, at = self._data + data, 0
-        while len(data) - at >= LENGTH.size:
-            end = at + LENGTH.size + LENGTH.unpack_from(data, at)[0]
-            if end > len(data):
-                break
-            self._take(data[at + LENGTH.size : end])
-            at = end
-        self._data = data[at:]
-
-    def write(self, frame: bytes) -> None:
-        self._transport.write(LENGTH.pack(len(frame)) + frame)
-
-
-async def wire_echo(link: Link, _config: Any) -> dict[str, Any]:
-    """Serves connections that get every frame back."""
-    loop = asyncio.get_running_loop()
-
-    server = await loop.create_server(Frames, HOST, 0)
-    await link.go(port=server.sockets[0].getsockname()[1])  # the order here means: stop
-    server.close()
-    return {}
-
-
-async def wire_pace(link: Link, config: Any) -> dict[str, Any]:
-    """As `grpc_pace`."""
-    records, interval_ns = config["records"], 1_000_000_000 // config["rate"]
-    ages_us: list[float] = []
-    complete = asyncio.Event()
-
-    def take(frame: bytes) -> None:
-        ages_us.append((time.perf_counter_ns() - STAMP.unpack_from(frame)[0]) / 1e3)
-        if len(ages_us) == records:
-            complete.set()
-
-    _, frames = await asyncio.get_running_loop().create_connection(lambda: Frames(take), HOST, config["port"])
-    await link.go()
-    due_ns = time.perf_counter_ns() + interval_ns
-    ticker = Ticker(due_ns, interval_ns)
-    left = records
-    while left > 0:
-        for _ in range(min(await ticker.due(), left)):
-            frames.write(STAMP.pack(due_ns) + bytes(config["message_bytes"] - STAMP.size))
-            due_ns += interval_ns
-            left -= 1
-    ticker.close()
-    await complete.wait()
-    return quantiles(ages_us[config["skip"] :])
-
-
 async def clock(link: Link, config: Any) -> dict[str, Any]:
     """Only watches the clock: its delay at `rate` ticks a second is the machine's share of latency."""
     interval_ns = 1_000_000_000 // config["rate"]
@@ -270,8 +207,6 @@ WORKS: Final[dict[str, Work]] = {
     "grpc_source": grpc_source,
     "grpc_echo": grpc_echo,
     "grpc_pace": grpc_pace,
-    "wire_echo": wire_echo,
-    "wire_pace": wire_pace,
     "clock": clock,
     "tcp_sink": tcp_sink,
     "tcp_source": tcp_source,

@@ -6,12 +6,15 @@ import importlib.metadata
 import os
 import platform
 import sys
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 _PROC: Final = Path("/proc")
+_CLOCK_OF_PROCESS: Final = 2  # beside the complement of its id: CPUCLOCK_SCHED
 _PACKAGES: Final = (
     "grpcio",
     "protobuf",
@@ -64,12 +67,38 @@ class Usage:
     rss_peak_bytes: int
 
 
+def cpu_ns(pid: int) -> int:
+    """The processor time that a running process has used, all of its threads together; 0 if it is gone.
+
+    Linux has a clock for each process, exact where /proc counts hundredths of a second."""
+    with suppress(OSError):
+        return time.clock_gettime_ns(~pid << 3 | _CLOCK_OF_PROCESS)
+    return 0
+
+
+class EventCosts:
+    """The processor time of processes from its creation on, by role, shared out over events."""
+
+    def __init__(self, **pids: Sequence[int]) -> None:
+        self._pids = {role: found for role, found in pids.items() if found}
+        self._before = self._now()
+
+    def _now(self) -> dict[str, int]:
+        return {role: sum(map(cpu_ns, found)) for role, found in self._pids.items()}
+
+    def per_event(self, events: int) -> dict[str, float]:
+        """`ROLE_event_us` of each role."""
+        return {
+            f"{role}_event_us": (used_ns - self._before[role]) / events / 1e3 for role, used_ns in self._now().items()
+        }
+
+
 class ProcessMeter:
     """CPU and memory of one running process; zeros without /proc."""
 
     def __init__(self, pid: int) -> None:
+        self.pid = pid
         self._folder = _PROC / str(pid)
-        self._tick_s = 1 / os.sysconf("SC_CLK_TCK")
 
     def restart_peak(self) -> None:
         """Restarts the kernel's peak, so that an earlier load does not count."""
@@ -79,13 +108,10 @@ class ProcessMeter:
 
     def read(self) -> Usage:
         try:
-            # The second field is the command in brackets and may hold spaces.
-            fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
             status = (self._folder / "status").read_text()
         except OSError:
             return Usage(0.0, 0, 0)
-        cpu_s = (int(fields[11]) + int(fields[12])) * self._tick_s
-        return Usage(cpu_s, _status_bytes(status, "VmRSS:"), _status_bytes(status, "VmHWM:"))
+        return Usage(cpu_ns(self.pid) / 1e9, _status_bytes(status, "VmRSS:"), _status_bytes(status, "VmHWM:"))
 
 
 def _status_bytes(status: str, name: str) -> int:

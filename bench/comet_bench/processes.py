@@ -15,18 +15,19 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
 from comet.errors import CometError, Unavailable
-from comet.processes.child import Child, python_module, started
+from comet.processes.child import Child, python_module, started, stop_all
 from comet_bench.machine import ProcessMeter
 
 START_TIMEOUT_S: Final = 30.0
 RUN_TIMEOUT_S: Final = 300.0
 STOP_TIMEOUT_S: Final = 15.0
+STARTING_AT_ONCE: Final = 8  # interpreters that compete for the processor while they start
 
 
 class BenchFailed(CometError):
@@ -75,12 +76,33 @@ class Worker:
         return self.receive("done", RUN_TIMEOUT_S)
 
 
+@contextmanager
+def crowd(count: int, start: Callable[[], Worker]) -> Iterator[list[Worker]]:
+    """Many workers, each ready. Some start at a time, all end together."""
+    workers: list[Worker] = []
+    try:
+        while len(workers) < count:
+            group = len(workers)
+            while len(workers) < min(group + STARTING_AT_ONCE, count):
+                workers.append(start())
+            for worker in workers[group:]:
+                worker.ready()
+        yield workers
+    finally:
+        stop_all([worker.child for worker in workers], within_s=STOP_TIMEOUT_S)
+
+
 class Broker:
     """A broker to measure: its address and, if the benchmark started it, its process."""
 
     def __init__(self, address: str, meter: ProcessMeter | None) -> None:
         self.address = address
         self.meter = meter
+
+    @property
+    def pids(self) -> list[int]:
+        """Its process, if the benchmark started it."""
+        return [] if self.meter is None else [self.meter.pid]
 
 
 @contextmanager

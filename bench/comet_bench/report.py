@@ -16,6 +16,12 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "p50_us": statistics.median,
     "p99_us": statistics.median,
     "p999_us": statistics.median,
+    # Microseconds of the processor that an event costs each of the processes that it passes, and all of them together.
+    "broker_event_us": statistics.median,
+    "etcd_event_us": statistics.median,
+    "consumer_event_us": statistics.median,
+    "producer_event_us": statistics.median,
+    "all_event_us": statistics.median,
     "broker_rss_bytes": max,
     "broker_cpu_s": statistics.median,
     # Fields of the rows that are not about speed.
@@ -124,6 +130,43 @@ def document(machine: Mapping[str, Any], results: Mapping[str, Result]) -> dict[
     return {"machine": dict(machine), "results": {name: dict(result) for name, result in results.items()}}
 
 
+# Of a row that was measured over both transports: one line for each of its figures.
+PAIR_COLUMNS: Final = ("what", "figure", "gRPC", "wire", "wire/gRPC")
+
+
+def pairs(results: Mapping[str, Result]) -> dict[str, tuple[Result, Result]]:
+    """The results over gRPC and over the wire, by the name of the row: those of NAME_grpc and NAME_wire.
+
+    >>> pairs({"live_grpc": {"p50_us": 4.0}, "live_wire": {"p50_us": 2.0}, "limit_tcp": {}})
+    {'live': ({'p50_us': 4.0}, {'p50_us': 2.0})}
+    """
+    names = [name.removesuffix("_grpc") for name in results if name.endswith("_grpc")]
+    return {name: (results[f"{name}_grpc"], results[f"{name}_wire"]) for name in names if f"{name}_wire" in results}
+
+
+def pair_rows(name: str, grpc: Run, wire: Run) -> list[list[str]]:
+    """Rows under PAIR_COLUMNS; a ratio to nothing stays empty.
+
+    >>> pair_rows("live", {"p50_us": 4.0, "runs": 1}, {"p50_us": 2.0, "runs": 1})
+    [['live', 'p50_us', '4', '2', '0.50']]
+    """
+    figures = [figure for figure in grpc if figure != "runs"]
+    return [
+        [
+            name if number == 0 else "",
+            figure,
+            _plain(grpc[figure]),
+            _plain(wire[figure]),
+            f"{wire[figure] / grpc[figure]:.2f}" if grpc[figure] else "",
+        ]
+        for number, figure in enumerate(figures)
+    ]
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+
+
 COLUMNS: Final = ("what", "records/s", "MB/s", "p50 µs", "p99 µs", "p99.9 µs", "broker MB", "broker CPU s", "also")
 
 
@@ -154,6 +197,7 @@ def _also(result: Mapping[str, float]) -> str:
         notes.append(f"import comet {result['import_s'] * 1e3:.0f} ms")
     if "subscriber_rss_bytes" in result:
         notes.append(f"{result['subscriber_rss_bytes'] / 1e3:.0f} kB a subscriber")
+    notes += _of_events(result)
     notes += _of_gateway(result)
     notes += _of_spark(result)
     if "share" in result:
@@ -171,6 +215,13 @@ def _also(result: Mapping[str, float]) -> str:
         notes.append(f"median {result['median_ms']:,.0f} ms, at most {result['max_ms']:,.0f} ms without an ack")
         notes.append(f"{result['kills']} kills, {result['lost']} lost, {result['duplicated']} duplicated")
     return ", ".join(notes)
+
+
+def _of_events(result: Mapping[str, float]) -> list[str]:
+    roles = [role for role in ("broker", "etcd", "consumer", "producer", "all") if f"{role}_event_us" in result]
+    if not roles:
+        return []
+    return ["CPU µs an event: " + " ".join(f"{role} {result[f'{role}_event_us']:,.0f}" for role in roles)]
 
 
 def _of_gateway(result: Mapping[str, float]) -> list[str]:

@@ -4,37 +4,43 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
+from typing import Final
 
 from comet_bench.link import Link, Work
+
+# Each has WORKS. Only those up to the requested one are imported: some benchmarks start fifty workers.
+MODULES: Final = (
+    "comet_bench.broker.clients",
+    "comet_bench.broker.relay",
+    "comet_bench.limits",
+    "comet_bench.cluster.failover_load",
+    "comet_bench.gateway.load",
+    "comet_bench.groups.clients",
+    "comet_bench.security.clients",
+    "comet_bench.spark.reads",
+    "comet_bench.spark.stream",
+)
+
+
+def find_work(name: str) -> Work:
+    for module in MODULES:
+        works: dict[str, Work] = import_module(module).WORKS
+        if name in works:
+            return works[name]
+    raise KeyError(name)
 
 
 def main() -> None:
     import uvloop
 
-    from comet_bench import limits
-    from comet_bench.broker import clients
-    from comet_bench.cluster import failover_load
-    from comet_bench.gateway import load
-    from comet_bench.groups import clients as group_clients
-    from comet_bench.security import clients as security_clients
-    from comet_bench.spark import reads, stream
-
     name, config = sys.argv[1], json.loads(sys.argv[2])
-    works: dict[str, Work] = {
-        **clients.WORKS,
-        **failover_load.WORKS,
-        **load.WORKS,
-        **group_clients.WORKS,
-        **security_clients.WORKS,
-        **limits.WORKS,
-        **reads.WORKS,
-        **stream.WORKS,
-    }
+    work = find_work(name)
 
     async def run() -> None:
         link = Link()
         try:
-            done = await works[name](link, config)
+            done = await work(link, config)
         except Exception as error:
             link.report("failed", f"{type(error).__name__}: {error}")
             raise

@@ -16,7 +16,7 @@ USED = {"broker_rss_bytes", "broker_cpu_s", "runs"}
 LATENCY = {"p50_us", "p99_us", "p999_us"}
 FIELDS = {
     "send_many": {"records_per_s", "bytes_per_s"},
-    "latency": LATENCY,
+    "latency": LATENCY | {"broker_event_us", "consumer_event_us", "producer_event_us"},
     "calls": LATENCY,
     "connect": {"connections_per_s"},
 }

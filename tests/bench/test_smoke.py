@@ -10,18 +10,22 @@ from pathlib import Path
 import pytest
 
 import comet
-from comet_bench.broker.broker_bench import SUBJECTS, Sizes, run_subjects, written
+from comet_bench.broker.broker_bench import SUBJECTS, SUITE, Sizes, run_subjects, written
 from comet_bench.machine import describe
 from comet_bench.processes import BenchFailed, Worker
 from comet_bench.report import FIELDS, Result, combine, document
+from comet_bench.transports import run_suite
 from comet_broker.config import BrokerConfig
 from comet_broker.server import Server
 
 TINY = Sizes(
     records=3_000,
     each_records=2_000,
+    sync_records=200,
     typed_records=2_500,
     fanout_records=500,
+    fanout_processes=3,
+    fanout_s=0.3,
     paced_s=0.3,
     idle_subscribers=20,
     limit_bytes=64 << 20,
@@ -30,13 +34,19 @@ TINY = Sizes(
 USED = {"broker_rss_bytes", "broker_cpu_s", "runs"}
 SPEED = {"records_per_s", "bytes_per_s"}
 LATENCY = {"p50_us", "p99_us", "p999_us"}
-LOADS = ["produce_many", "produce_each", "consume_raw", "consume_typed", "live", "fanout_50"]
+EVENT = {"broker_event_us", "consumer_event_us", "producer_event_us"}
+RECORD_BYTES = {"produce_many": 100, "consume_raw": 100, "live": 100}
+RECORD_BYTES |= {f"{name}_{end}": size for name in RECORD_BYTES for end, size in (("1k", 1_024), ("10k", 10_240))}
+RECORD_BYTES |= dict.fromkeys(
+    ("produce_each", "sync_send", "consume_each", "sync_consume", "consume_typed", "live_each", "fanout_50"), 100
+)
+PACED = ["latency_1000", "latency_5000", "fanout_50_processes_200", "fanout_50_processes_1000"]
 EXPECTED: dict[str, set[str]] = {
-    **dict.fromkeys(LOADS, SPEED | USED),
-    **dict.fromkeys(("latency_1000", "latency_5000"), LATENCY | USED),
+    **dict.fromkeys(RECORD_BYTES, SPEED | USED),
+    **dict.fromkeys(PACED, LATENCY | EVENT | USED),
     **{name: {"bytes_per_s", "runs"} for name in SUBJECTS if name.startswith("limit_")},
+    "limit_wire_relay": LATENCY | EVENT | {"runs"},
     "limit_grpc_echo": LATENCY | {"runs"},
-    "limit_wire_echo": LATENCY | {"runs"},
     "limit_clock": LATENCY | {"runs"},
     "idle_subscribers": {"broker_rss_bytes", "subscriber_rss_bytes", "runs"},
     "startup": {"startup_s", "import_s", "runs"},
@@ -47,15 +57,46 @@ def nothing(name: str, run: int, result: Result | None) -> None:
     """Progress is for people."""
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
-def test_every_subject_gives_its_fields(name: str, tmp_path: Path) -> None:
-    results = run_subjects([name], TINY, address=None, folder=tmp_path, progress=nothing)
-    result = results[name]
+def check(name: str, result: Result) -> None:
+    """The fields of a row, and their relations to each other."""
     assert result.keys() == EXPECTED[name]
     assert result["runs"] == TINY.runs
     assert all(value > 0 for field, value in result.items() if field not in {"broker_cpu_s", "subscriber_rss_bytes"})
+    if name in RECORD_BYTES:
+        assert result["bytes_per_s"] / result["records_per_s"] == pytest.approx(RECORD_BYTES[name], rel=0.01)
+    if "p50_us" in result:
+        assert result["p50_us"] <= result["p99_us"] <= result["p999_us"]
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_every_subject_gives_its_fields(name: str, tmp_path: Path) -> None:
+    results = run_subjects([name], TINY, address=None, folder=tmp_path, progress=nothing)
+    check(name, results[name])
     assert list(tmp_path.iterdir()) == []
     json.dumps(document(describe(), results))
+
+
+def test_the_processor_time_of_the_broker_is_that_of_the_events_it_passes_on(tmp_path: Path) -> None:
+    """Both figures have clocks of their own; that of the whole run includes its warm-up, and the time before it."""
+    found = run_subjects(["latency_1000"], TINY, address=None, folder=tmp_path, progress=nothing)["latency_1000"]
+    records = round(1_000 * TINY.paced_s)
+    assert 0 < found["broker_event_us"] / 1e6 * records * 0.9 < found["broker_cpu_s"] * 2
+
+
+def test_rows_with_a_broker_are_measured_over_both_transports_in_turn(tmp_path: Path) -> None:
+    shown: list[tuple[int, str, int]] = []
+
+    def show(runs: int, name: str, run: int, result: Result | None) -> None:
+        if result is None:
+            shown.append((runs, name, run))
+
+    names = ["produce_each", "limit_memcpy"]
+    results = run_suite(SUITE, names, TINY, "both", address=None, folder=tmp_path, show=show)
+    assert list(results) == ["produce_each_grpc", "produce_each_wire", "limit_memcpy"]
+    for name, result in results.items():
+        check(name.removesuffix("_grpc").removesuffix("_wire"), result)
+    turns = [(2, f"produce_each_{transport}", number) for number in (1, 2) for transport in ("grpc", "wire")]
+    assert shown == [*turns, (2, "limit_memcpy", 1), (2, "limit_memcpy", 2)]
 
 
 def test_the_command_writes_the_document(tmp_path: Path) -> None:

@@ -7,24 +7,30 @@ for all their runs; every run has a topic of its own.
 from __future__ import annotations
 
 import asyncio
+import statistics
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from comet_bench.harness import Progress, Subjects, Suite, alone, run_compared
-from comet_bench.machine import ProcessMeter, Usage
-from comet_bench.processes import Broker, Worker, given_broker, own_broker
-from comet_bench.report import Result
+from comet_bench.machine import EventCosts, ProcessMeter, Usage
+from comet_bench.processes import RUN_TIMEOUT_S, Broker, Worker, crowd, given_broker, own_broker
+from comet_bench.report import Result, quantiles
 
 if TYPE_CHECKING:
     from comet.client.bootstrap import Addresses
 
 RECORD_BYTES: Final = 100
+LARGER: Final = {"1k": 1 << 10, "10k": 10 << 10}  # records of the bulk loads, by the ends of the rows' names
 FANOUT: Final = 50
+FANOUT_RATES: Final = (200, 1_000)  # records a second to many processes
+RELAY_RATE: Final = 1_000
 # The wait before a paced load, so that every process is up; and its warm-up, which no figure counts.
 LEAD_S: Final = 0.2
 WARM_SHARE: Final = 0.1
@@ -35,18 +41,48 @@ SETTLE_S: Final = 0.3
 class Sizes:
     """The amount of work of a run."""
 
-    records: int  # of the bulk loads
+    records: int  # of the bulk loads; of larger records there are as many bytes
     each_records: int
+    sync_records: int
     typed_records: int
     fanout_records: int
+    fanout_processes: int
+    fanout_s: float
     paced_s: float
     idle_subscribers: int
     limit_bytes: int
     runs: int
 
+    def records_of(self, size: int) -> int:
+        return self.records * RECORD_BYTES // size
 
-FULL: Final = Sizes(10_000_000, 2_000_000, 4_000_000, 500_000, 10.0, 1_000, 4 << 30, 3)
-QUICK: Final = Sizes(2_000_000, 500_000, 1_000_000, 100_000, 1.0, 1_000, 1 << 30, 1)
+
+FULL: Final = Sizes(
+    records=10_000_000,
+    each_records=2_000_000,
+    sync_records=300_000,
+    typed_records=4_000_000,
+    fanout_records=500_000,
+    fanout_processes=FANOUT,
+    fanout_s=5.0,
+    paced_s=10.0,
+    idle_subscribers=1_000,
+    limit_bytes=4 << 30,
+    runs=3,
+)
+QUICK: Final = Sizes(
+    records=2_000_000,
+    each_records=500_000,
+    sync_records=50_000,
+    typed_records=1_000_000,
+    fanout_records=100_000,
+    fanout_processes=FANOUT,
+    fanout_s=1.0,
+    paced_s=1.0,
+    idle_subscribers=1_000,
+    limit_bytes=1 << 30,
+    runs=1,
+)
 
 
 @dataclass(slots=True)
@@ -85,14 +121,14 @@ class Bench:
     def worker(self, name: str, **config: Any) -> Worker:
         return Worker(name, **config)
 
-    def client(self, name: str, topic: str, records: int, **config: Any) -> Worker:
+    def client(self, name: str, topic: str, records: int, size: int = RECORD_BYTES, **config: Any) -> Worker:
         return Worker(
             name,
             address=self.address,
             topic=topic,
             warm_topic=self.warm_topic,
             records=records,
-            record_bytes=RECORD_BYTES,
+            record_bytes=size,
             **config,
         )
 
@@ -151,8 +187,8 @@ def _speed(records: int, size: int, seconds: float) -> Result:
     return {"records_per_s": records / seconds, "bytes_per_s": size / seconds}
 
 
-def _produce(bench: Bench, name: str, topic: str, records: int, **config: Any) -> Result:
-    with bench.client(name, topic, records, **config) as producer:
+def _produce(bench: Bench, name: str, topic: str, records: int, size: int = RECORD_BYTES, **config: Any) -> Result:
+    with bench.client(name, topic, records, size, **config) as producer:
         producer.ready()
         with bench.metered() as used:
             producer.go()
@@ -160,41 +196,54 @@ def _produce(bench: Bench, name: str, topic: str, records: int, **config: Any) -
             return _speed(records, done["bytes"], done["end"] - done["start"]) | used()
 
 
-def produce_many(bench: Bench) -> Result:
-    return _produce(bench, "produce_many", bench.topic(), bench.sizes.records, json=False)
+def produce_many(bench: Bench, size: int = RECORD_BYTES) -> Result:
+    return _produce(bench, "produce_many", bench.topic(), bench.sizes.records_of(size), size, json=False)
 
 
 def produce_each(bench: Bench) -> Result:
     return _produce(bench, "produce_each", bench.topic(), bench.sizes.each_records)
 
 
-def _catch_up(bench: Bench, name: str, records: int, *, json: bool) -> Result:
+def sync_send(bench: Bench) -> Result:
+    return _produce(bench, "sync_send", bench.topic(), bench.sizes.sync_records)
+
+
+def _catch_up(bench: Bench, name: str, records: int, size: int = RECORD_BYTES, *, json: bool = False) -> Result:
     """The topic is filled first, outside the clock."""
     topic = bench.topic()
-    _produce(bench, "produce_many", topic, records, json=json)
-    with bench.client(name, topic, records) as consumer:
+    _produce(bench, "produce_many", topic, records, size, json=json)
+    with bench.client(name, topic, records, size) as consumer:
         consumer.ready()
         with bench.metered() as used:
             consumer.go()
             done = consumer.done()
-            assert done["seen"] == records, (done["seen"], records)
+            assert (done["seen"], done["bytes"]) == (records, records * size), (name, done)
             return _speed(records, done["bytes"], done["end"] - done["start"]) | used()
 
 
-def consume_raw(bench: Bench) -> Result:
-    return _catch_up(bench, "consume_raw", bench.sizes.records, json=False)
+def consume_raw(bench: Bench, size: int = RECORD_BYTES) -> Result:
+    return _catch_up(bench, "consume_raw", bench.sizes.records_of(size), size)
+
+
+def consume_each(bench: Bench) -> Result:
+    return _catch_up(bench, "consume_each", bench.sizes.each_records)
+
+
+def sync_consume(bench: Bench) -> Result:
+    return _catch_up(bench, "sync_consume", bench.sizes.each_records)
 
 
 def consume_typed(bench: Bench) -> Result:
     return _catch_up(bench, "consume_typed", bench.sizes.typed_records, json=True)
 
 
-def _follow(bench: Bench, records: int, subscribers: int) -> Result:
+def _follow(bench: Bench, records: int, subscribers: int, size: int = RECORD_BYTES, *, each: bool = False) -> Result:
     """A producer and its subscribers at once: from the first send until the last one has seen the last record."""
     topic = bench.topic()
     with ExitStack() as stack:
-        consumer = stack.enter_context(bench.client("tail", topic, records, subscribers=subscribers))
-        producer = stack.enter_context(bench.client("produce_many", topic, records, json=False))
+        consumer = stack.enter_context(bench.client("tail", topic, records, size, subscribers=subscribers, each=each))
+        sending = "produce_each" if each else "produce_many"
+        producer = stack.enter_context(bench.client(sending, topic, records, size, json=False))
         consumer.ready()
         producer.ready()
         with bench.metered() as used:
@@ -206,36 +255,77 @@ def _follow(bench: Bench, records: int, subscribers: int) -> Result:
             return speed | used()
 
 
-def live(bench: Bench) -> Result:
-    return _follow(bench, bench.sizes.records, 1)
+def live(bench: Bench, size: int = RECORD_BYTES) -> Result:
+    return _follow(bench, bench.sizes.records_of(size), 1, size)
+
+
+def live_each(bench: Bench) -> Result:
+    return _follow(bench, bench.sizes.each_records, 1, each=True)
 
 
 def fanout_50(bench: Bench) -> Result:
     return _follow(bench, bench.sizes.fanout_records, FANOUT)
 
 
-def _latency(bench: Bench, rate: int) -> Result:
-    topic = bench.topic()
-    records = round(rate * bench.sizes.paced_s)
-    skip = round(records * WARM_SHARE)
+# Of servers without a memory worth noting.
+_UNMETERED: Final = nullcontext[Callable[[], Result]](dict)
+
+
+def paced_config(rate: int, seconds: float) -> dict[str, int]:
+    """The load of a paced producer, and of its consumer: the first records are warm-up."""
+    records = round(rate * seconds)
+    return {"rate": rate, "records": records, "skip": round(records * WARM_SHARE)}
+
+
+def end_to_end(
+    consumer: Worker, producer: Worker, metered: AbstractContextManager[Callable[[], Result]] = _UNMETERED
+) -> Result:
+    """Runs a paced producer and the consumer that times its records."""
+    consumer.ready()
+    producer.ready()
+    with metered as used:
+        consumer.go()
+        producer.go(lead_s=LEAD_S)
+        return consumer.done() | producer.done() | used()
+
+
+def latency(bench: Bench, rate: int) -> Result:
+    assert bench.broker is not None
+    topic, config = bench.topic(), paced_config(rate, bench.sizes.paced_s)
+    with (
+        bench.client("stopwatch", topic, **config, servers={"broker": bench.broker.pids}) as consumer,
+        bench.client("pace", topic, **config) as producer,
+    ):
+        return end_to_end(consumer, producer, bench.metered())
+
+
+def fanout_processes(bench: Bench, rate: int) -> Result:
+    """A paced producer, and many processes with one consumer each. The producer sleeps until a record is due: the
+    others need the cores."""
+    assert bench.broker is not None
+    topic, config = bench.topic(), paced_config(rate, bench.sizes.fanout_s)
+    count, pids = bench.sizes.fanout_processes, bench.broker.pids
     with ExitStack() as stack:
-        consumer = stack.enter_context(bench.client("stopwatch", topic, records, skip=skip))
-        producer = stack.enter_context(bench.client("pace", topic, records, rate=rate))
-        consumer.ready()
+        start = partial(bench.client, "subscriber", topic, **config, servers={})
+        consumers = stack.enter_context(crowd(count, start))
+        producer = stack.enter_context(bench.client("pace", topic, **config, sleepy=True))
         producer.ready()
-        with bench.metered() as used:
+        used = stack.enter_context(bench.metered())
+        broker = EventCosts(broker=pids)
+        for consumer in consumers:
             consumer.go()
-            producer.go(lead_s=LEAD_S)
-            producer.done()
-            return consumer.done() | used()
-
-
-def latency_1000(bench: Bench) -> Result:
-    return _latency(bench, 1_000)
-
-
-def latency_5000(bench: Bench) -> Result:
-    return _latency(bench, 5_000)
+        producer.go(lead_s=LEAD_S)
+        sent = producer.done()
+        received = [consumer.receive("ready", RUN_TIMEOUT_S) for consumer in consumers]
+        use = used() | broker.per_event(config["records"] * count)
+        for consumer in consumers:
+            consumer.go()
+        for consumer in consumers:
+            consumer.done()
+    each_us = statistics.median(one["consumer_event_us"] for one in received)
+    ages_us = list(chain.from_iterable(one["ages_us"] for one in received))
+    assert len(ages_us) == (config["records"] - config["skip"]) * count, len(ages_us)
+    return quantiles(ages_us) | {"consumer_event_us": each_us} | sent | use
 
 
 def idle_subscribers(bench: Bench) -> Result:
@@ -287,23 +377,26 @@ def _grpc_stream(bench: Bench, *, tuned: bool) -> Result:
 
 
 def limit_grpc_echo(bench: Bench) -> Result:
-    return _echo(bench, "grpc")
-
-
-def limit_wire_echo(bench: Bench) -> Result:
-    """The same over frames with a length, as the wire has them."""
-    return _echo(bench, "wire")
-
-
-def _echo(bench: Bench, transport: str) -> Result:
     """At 1,000 a second, messages about as large as a batch of one record with its frame."""
     records = round(1_000 * bench.sizes.paced_s)
-    with bench.worker(f"{transport}_echo") as echo:
+    with bench.worker("grpc_echo") as echo:
         config = {"port": echo.ready()["port"], "rate": 1_000, "records": records, "message_bytes": 2 * RECORD_BYTES}
-        with bench.worker(f"{transport}_pace", skip=round(records * WARM_SHARE), **config) as pace:
+        with bench.worker("grpc_pace", skip=round(records * WARM_SHARE), **config) as pace:
             pace.ready()
             pace.go()
             return pace.done()
+
+
+def limit_wire_relay(bench: Bench) -> Result:
+    """As `latency_1000`, with the plainest program in place of the broker."""
+    config = paced_config(RELAY_RATE, bench.sizes.paced_s) | {"message_bytes": RECORD_BYTES}
+    with ExitStack() as stack:
+        relay = stack.enter_context(bench.worker("relay"))
+        ports = relay.ready()
+        servers = {"broker": [relay.pid]}
+        consumer = stack.enter_context(bench.worker("relay_stopwatch", **config, **ports, servers=servers))
+        producer = stack.enter_context(bench.worker("relay_pace", **config, **ports))
+        return end_to_end(consumer, producer)
 
 
 def limit_clock(bench: Bench) -> Result:
@@ -348,21 +441,42 @@ class Subject:
     about: str
 
 
+def _larger(name: str, run: Callable[..., Result]) -> dict[str, Subject]:
+    """The rows of larger records."""
+    return {
+        f"{name}_{end}": Subject(partial(run, size=size), True, f"the same, records of {size >> 10} KiB")
+        for end, size in LARGER.items()
+    }
+
+
 SUBJECTS: Final[dict[str, Subject]] = {
     "produce_many": Subject(produce_many, True, "send_many, acknowledged"),
+    **_larger("produce_many", produce_many),
     "produce_each": Subject(produce_each, True, "send one by one, acknowledged"),
+    "sync_send": Subject(sync_send, True, "the same with comet.sync"),
     "consume_raw": Subject(consume_raw, True, "catch up, values as bytes"),
+    **_larger("consume_raw", consume_raw),
+    "consume_each": Subject(consume_each, True, "catch up record by record"),
+    "sync_consume": Subject(sync_consume, True, "the same with comet.sync"),
     "consume_typed": Subject(consume_typed, True, "catch up, JSON to msgspec events"),
     "live": Subject(live, True, "produce and consume at once"),
-    "latency_1000": Subject(latency_1000, True, "end to end at 1,000 events/s"),
-    "latency_5000": Subject(latency_5000, True, "end to end at 5,000 events/s"),
+    **_larger("live", live),
+    "live_each": Subject(live_each, True, "produce and consume at once, both record by record"),
+    "latency_1000": Subject(partial(latency, rate=1_000), True, "end to end at 1,000 events/s"),
+    "latency_5000": Subject(partial(latency, rate=5_000), True, "end to end at 5,000 events/s"),
     "fanout_50": Subject(fanout_50, True, "one producer, 50 subscribers; records delivered"),
+    **{
+        f"fanout_50_processes_{rate}": Subject(
+            partial(fanout_processes, rate=rate), True, f"end to end to 50 processes at {rate:,} events/s"
+        )
+        for rate in FANOUT_RATES
+    },
     "idle_subscribers": Subject(idle_subscribers, True, "idle subscribers"),
     "startup": Subject(startup, False, "comet up to the first acknowledged record"),
+    "limit_wire_relay": Subject(limit_wire_relay, False, "a bare relay of the wire's frames at 1,000 messages/s"),
+    "limit_grpc_echo": Subject(limit_grpc_echo, False, "bare gRPC round trip at 1,000 messages/s"),
     "limit_grpc_stream": Subject(limit_grpc_stream, False, "bare gRPC byte stream, frames as send_many makes"),
     "limit_grpc_stream_tuned": Subject(limit_grpc_stream_tuned, False, "the same, the processes set up as Comet's"),
-    "limit_grpc_echo": Subject(limit_grpc_echo, False, "bare gRPC round trip at 1,000 messages/s"),
-    "limit_wire_echo": Subject(limit_wire_echo, False, "the same over frames with a length"),
     "limit_clock": Subject(limit_clock, False, "watching the clock: how late 5,000 ticks/s are seen"),
     "limit_tcp": Subject(limit_tcp, False, "loopback TCP"),
     "limit_file": Subject(limit_file, False, "appending to a file, page cache"),
@@ -399,4 +513,7 @@ def _tidied(run: Callable[[Bench], Result]) -> Callable[[Bench], Result]:
     return tidied
 
 
-SUITE: Final = Suite({name: subject.about for name, subject in SUBJECTS.items()}, FULL, QUICK, run_subjects)
+SUITE: Final = Suite(
+    {name: subject.about for name, subject in SUBJECTS.items()}, FULL, QUICK, run_subjects,
+    without_broker=frozenset(name for name, subject in SUBJECTS.items() if not subject.needs_broker),
+)  # fmt: skip

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
+from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from comet.processes.child import Child, python_module, started
 from comet.processes.tied import Tie
 from comet_bench.limits import STAMP
+from comet_bench.machine import EventCosts
 from comet_bench.report import quantiles
-from comet_bench.timer import Ticker
+from comet_bench.timer import SenderCosts, Ticker
 
 if TYPE_CHECKING:
     from comet import Consumer, Producer
     from comet_bench.link import Link, Work
 
-# Values of one send_many call, and calls that wait for their acknowledgement.
-BLOCK_RECORDS: Final = 50_000
+# Values of one send_many call (50,000 of 100 bytes), and calls that wait for their acknowledgement.
+BLOCK_BYTES: Final = 5_000_000
 BLOCKS_IN_FLIGHT: Final = 4
 # Distinct values that a load repeats: more than the caches hold, made before the clock starts.
-DISTINCT_VALUES: Final = 100_000
+DISTINCT_BYTES: Final = 10_000_000
 CONNECTING_AT_ONCE: Final = 50
 STARTUP_TIMEOUT_S: Final = 30
 
@@ -46,12 +49,16 @@ def json_values(count: int, size: int) -> list[bytes]:
     return values
 
 
+def _values(config: Any, make: Callable[[int, int], list[bytes]] = plain_values) -> list[bytes]:
+    size = config["record_bytes"]
+    return make(min(DISTINCT_BYTES // size, config["records"]), size)
+
+
 async def produce_many(link: Link, config: Any) -> dict[str, Any]:
     """send_many of large blocks; the clock stops when the last record is acknowledged."""
     import comet
 
-    make = json_values if config["json"] else plain_values
-    values = make(min(DISTINCT_VALUES, config["records"]), config["record_bytes"])
+    values = _values(config, json_values if config["json"] else plain_values)
     async with comet.Producer(config["address"], acks=config.get("acks", 1)) as producer:
         await producer.publish(config["warm_topic"], b"warm")
         await link.go()
@@ -63,9 +70,10 @@ async def produce_many(link: Link, config: Any) -> dict[str, Any]:
 
 async def _send_blocks(producer: Producer, topic: str, values: list[bytes], records: int) -> None:
     waiting: deque[Any] = deque()
+    block_records = max(BLOCK_BYTES // len(values[0]), 1)
     sent = at = 0
     while sent < records:
-        block = values[at : at + min(BLOCK_RECORDS, records - sent)]
+        block = values[at : at + min(block_records, records - sent)]
         waiting.append(await producer.send_many(topic, block))
         sent += len(block)
         at = (at + len(block)) % len(values)
@@ -79,8 +87,7 @@ async def produce_each(link: Link, config: Any) -> dict[str, Any]:
     """One `send` a record; the clock stops at the last acknowledgement."""
     import comet
 
-    values = plain_values(min(DISTINCT_VALUES, config["records"]), config["record_bytes"])
-    topic = config["topic"]
+    values, topic = _values(config), config["topic"]
     async with comet.Producer(config["address"]) as producer:
         await producer.publish(config["warm_topic"], b"warm")
         await link.go()
@@ -95,6 +102,25 @@ async def produce_each(link: Link, config: Any) -> dict[str, Any]:
     return {"start": start, "end": end, "bytes": config["records"] * config["record_bytes"]}
 
 
+async def sync_send(link: Link, config: Any) -> dict[str, Any]:
+    """As `produce_each`, with `comet.sync`; this process has nothing else to do."""
+    import comet.sync
+
+    values, topic = _values(config), config["topic"]
+    with comet.sync.Producer(config["address"]) as producer:
+        producer.publish(config["warm_topic"], b"warm")
+        await link.go()
+        start = time.perf_counter()
+        left = config["records"]
+        while left > 0:
+            for value in values[:left]:
+                producer.send(topic, value)
+            left -= len(values)
+        producer.flush()
+        end = time.perf_counter()
+    return {"start": start, "end": end, "bytes": config["records"] * config["record_bytes"]}
+
+
 async def consume_raw(link: Link, config: Any) -> dict[str, Any]:
     """Reads a full topic from its start; every value becomes a bytes object. The time includes connecting."""
     import comet
@@ -102,14 +128,49 @@ async def consume_raw(link: Link, config: Any) -> dict[str, Any]:
     await _warm(config)
     await link.go()
     start = time.perf_counter()
-    seen = size = 0
+    seen = 0
     async with comet.Consumer(config["address"], config["topic"], start="earliest") as consumer:
         async for batch in consumer.batches():
             seen += len(batch.values)
             if seen >= config["records"]:
                 break
     end = time.perf_counter()
-    size = seen * config["record_bytes"]
+    return {"start": start, "end": end, "seen": seen, "bytes": seen * config["record_bytes"]}
+
+
+async def consume_each(link: Link, config: Any) -> dict[str, Any]:
+    """As `consume_raw`, record by record."""
+    import comet
+
+    await _warm(config)
+    await link.go()
+    start = time.perf_counter()
+    seen = size = 0
+    async with comet.Consumer(config["address"], config["topic"], start="earliest") as consumer:
+        async for record in consumer:
+            seen += 1
+            size += len(record.value)
+            if seen >= config["records"]:
+                break
+    end = time.perf_counter()
+    return {"start": start, "end": end, "seen": seen, "bytes": size}
+
+
+async def sync_consume(link: Link, config: Any) -> dict[str, Any]:
+    """As `consume_each`, with `comet.sync`; this process has nothing else to do."""
+    import comet.sync
+
+    await _warm(config)
+    await link.go()
+    start = time.perf_counter()
+    seen = size = 0
+    with comet.sync.Consumer(config["address"], config["topic"], start="earliest") as consumer:
+        for record in consumer:
+            seen += 1
+            size += len(record.value)
+            if seen >= config["records"]:
+                break
+    end = time.perf_counter()
     return {"start": start, "end": end, "seen": seen, "bytes": size}
 
 
@@ -145,8 +206,11 @@ async def _warm(config: Any) -> None:
 
 
 async def tail(link: Link, config: Any) -> dict[str, Any]:
-    """`subscribers` consumers that follow a topic until each has received `records`."""
+    """`subscribers` consumers that follow a topic until each has received `records`: in batches, or with `each`
+    record by record."""
     import comet
+
+    follow = _follow_each if config["each"] else _follow
 
     async with AsyncExitStack() as stack:
         consumers = [
@@ -154,7 +218,7 @@ async def tail(link: Link, config: Any) -> dict[str, Any]:
             for _ in range(config["subscribers"])
         ]
         await link.go()
-        counts = await asyncio.gather(*(_follow(consumer, config["records"]) for consumer in consumers))
+        counts = await asyncio.gather(*(follow(consumer, config["records"]) for consumer in consumers))
         end = time.perf_counter()
     return {"end": end, "seen": sum(counts)}
 
@@ -163,6 +227,15 @@ async def _follow(consumer: Consumer[bytes], records: int) -> int:
     seen = 0
     async for batch in consumer.batches():
         seen += len(batch.values)
+        if seen >= records:
+            break
+    return seen
+
+
+async def _follow_each(consumer: Consumer[bytes], records: int) -> int:
+    seen = 0
+    async for _record in consumer:
+        seen += 1
         if seen >= records:
             break
     return seen
@@ -179,32 +252,57 @@ async def pace(link: Link, config: Any) -> dict[str, Any]:
         interval_ns = 1_000_000_000 // config["rate"]
         due_ns = time.perf_counter_ns() + int(order["lead_s"] * 1e9)
         ticker = Ticker(due_ns, interval_ns, sleepy=config.get("sleepy", False))
+        costs = SenderCosts(ticker)
+        left, measured = config["records"], config["records"] - config["skip"]
         try:
-            left = config["records"]
             while left > 0:
                 for _ in range(min(await ticker.due(), left)):
+                    if left == measured:
+                        costs = SenderCosts(ticker)
                     await producer.send(config["topic"], STAMP.pack(due_ns) + pad)
                     due_ns += interval_ns
                     left -= 1
         finally:
             ticker.close()
         await producer.flush()
-    return {}
+        return costs.per_event(measured)
 
 
 async def stopwatch(link: Link, config: Any) -> dict[str, Any]:
-    """Receives the records of `pace` and measures each one's age as it reaches the application."""
+    """Receives the records of `pace` and measures each one's age as it reaches the application; and the processor time
+    of an event here and at the `servers` (their process ids by role)."""
     import comet
 
-    ages_us: list[float] = []
     async with comet.Consumer(config["address"], config["topic"], start="latest") as consumer:
         await link.go()
-        async for record in consumer:
-            now_ns = time.perf_counter_ns()
-            ages_us.append((now_ns - STAMP.unpack_from(record.value)[0]) / 1e3)
-            if len(ages_us) >= config["records"]:
-                break
-    return quantiles(ages_us[config["skip"] :])
+        ages_us, costs = await _ages(consumer, config)
+    return quantiles(ages_us) | costs
+
+
+async def subscriber(link: Link, config: Any) -> dict[str, Any]:
+    """As `stopwatch`, for one of many: it gives every age, and ends when all of them have been received."""
+    import comet
+
+    async with comet.Consumer(config["address"], config["topic"], start="latest") as consumer:
+        await link.go()
+        ages_us, costs = await _ages(consumer, config)
+        await link.next_order(ages_us=list(map(round, ages_us)), **costs)
+    return {}
+
+
+async def _ages(consumer: Consumer[bytes], config: Any) -> tuple[array[float], dict[str, float]]:
+    """The ages of all records behind the first `skip`, and what each of these costs."""
+    ages_us = array("d")
+    records, skip = config["records"], config["skip"]
+    costs = EventCosts(consumer=[os.getpid()], **config["servers"])
+    async for record in consumer:
+        now_ns = time.perf_counter_ns()
+        ages_us.append((now_ns - STAMP.unpack_from(record.value)[0]) / 1e3)
+        if len(ages_us) == skip:
+            costs = EventCosts(consumer=[os.getpid()], **config["servers"])
+        elif len(ages_us) >= records:
+            break
+    return ages_us[skip:], costs.per_event(records - skip)
 
 
 async def idle(link: Link, config: Any) -> dict[str, Any]:
@@ -254,11 +352,15 @@ def _comet_up(folder: str) -> Iterator[str]:
 WORKS: Final[dict[str, Work]] = {
     "produce_many": produce_many,
     "produce_each": produce_each,
+    "sync_send": sync_send,
     "consume_raw": consume_raw,
+    "consume_each": consume_each,
+    "sync_consume": sync_consume,
     "consume_typed": consume_typed,
     "tail": tail,
     "pace": pace,
     "stopwatch": stopwatch,
+    "subscriber": subscriber,
     "idle": idle,
     "startup": startup,
 }

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from comet_bench.broker.broker_bench import LEAD_S, RECORD_BYTES, WARM_SHARE, delete_topics
+from comet_bench.broker.broker_bench import RECORD_BYTES, broker_use, delete_topics, end_to_end, paced_config
 from comet_bench.harness import Progress, Subjects, Suite, alone, run_compared
 from comet_bench.machine import ProcessMeter
 from comet_bench.processes import BenchFailed, Worker, own_broker
 from comet_bench.report import Result, combine
+from comet_bench.transports import broker_settings
 
 if TYPE_CHECKING:
     from comet.cli._local_cluster import LocalCluster
@@ -66,6 +67,11 @@ class ClusterBench:
     @property
     def addresses(self) -> list[str]:
         return self._cluster.addresses.split(",")
+
+    @property
+    def servers(self) -> dict[str, list[int]]:
+        """Process ids by role; the brokers count together."""
+        return {"broker": [broker.pid for broker in self._cluster.brokers], "etcd": [self._cluster.etcd.pid]}
 
     @contextmanager
     def topic(self) -> Iterator[str]:
@@ -164,15 +170,10 @@ def single_broker(sizes: ClusterSizes, folder: Path | None) -> list[Result]:
     runs = []
     with own_broker(folder) as broker:
         for _ in range(sizes.runs):
-            assert broker.meter is not None
-            broker.meter.restart_peak()
-            before = broker.meter.read()
             topic = _topic([broker.address])
-            run = _produce([broker.address], topic, sizes.records, 1)
-            after = broker.meter.read()
+            with broker_use(broker) as used:
+                runs.append(_produce([broker.address], topic, sizes.records, 1) | used())
             asyncio.run(delete_topics([broker.address], [topic]))
-            run |= {"broker_rss_bytes": after.rss_peak_bytes, "broker_cpu_s": after.cpu_s - before.cpu_s}
-            runs.append(run)
     return runs
 
 
@@ -186,21 +187,16 @@ def produce_many(bench: ClusterBench, acks: int | str) -> Result:
 
 
 def latency_1000(bench: ClusterBench) -> Result:
-    records = round(1_000 * bench.sizes.paced_s)
-    with ExitStack() as stack:
-        topic, warm_topic = stack.enter_context(bench.topic()), stack.enter_context(bench.topic())
-        config = {"address": bench.addresses, "topic": topic, "warm_topic": warm_topic, "records": records}
-        consumer = stack.enter_context(Worker("stopwatch", skip=round(records * WARM_SHARE), **config))
-        producer = stack.enter_context(
-            Worker("pace", rate=1_000, record_bytes=RECORD_BYTES, acks="all", sleepy=True, **config)
-        )
-        consumer.ready()
-        producer.ready()
-        with bench.metered() as used:
-            consumer.go()
-            producer.go(lead_s=LEAD_S)
-            producer.done()
-            return consumer.done() | used()
+    """The sender sleeps until a record is due: the other processes need the cores."""
+    paced = paced_config(1_000, bench.sizes.paced_s)
+    with bench.topic() as topic, bench.topic() as warm_topic:
+        config = {"address": bench.addresses, "topic": topic, "warm_topic": warm_topic, **paced}
+        with (
+            Worker("stopwatch", **config, servers=bench.servers) as consumer,
+            Worker("pace", record_bytes=RECORD_BYTES, acks="all", sleepy=True, **config) as producer,
+        ):
+            found = end_to_end(consumer, producer, bench.metered())
+    return found | {"all_event_us": sum(value for field, value in found.items() if field.endswith("_event_us"))}
 
 
 def failover(bench: ClusterBench) -> Result:
@@ -265,7 +261,7 @@ def run_cluster(sizes: ClusterSizes, *, folder: Path | None, progress: Progress)
     results = {"single_broker": combine(runs)}
     data = Path(tempfile.mkdtemp(prefix="comet-bench-", dir=folder))
     try:
-        with LocalCluster(data, BROKERS) as cluster:
+        with LocalCluster(data, BROKERS, settings=broker_settings()) as cluster:
             bench = ClusterBench(cluster, sizes)
             subjects: Subjects[ClusterBench] = {
                 (name,): alone(subject) for name, (subject, _) in CLUSTER_SUBJECTS.items()

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from comet_bench.broker.broker_bench import (
-    LEAD_S,
     RECORD_BYTES,
-    WARM_SHARE,
     broker_use,
     create_topics,
     delete_topics,
+    end_to_end,
+    paced_config,
 )
 from comet_bench.harness import Progress, Report, Subject, Subjects, Suite, compared, run_compared
 from comet_bench.processes import Broker, Worker, own_broker
@@ -173,18 +173,12 @@ def send_many(load: SecuredLoad) -> Result:
 
 
 def latency(load: SecuredLoad) -> Result:
-    records = round(RATE * load.sizes.paced_s)
-    with ExitStack() as stack:
-        config = {"records": records, "rate": RATE, "skip": round(records * WARM_SHARE)}
-        consumer = stack.enter_context(load.client("stopwatch", **config))
-        producer = stack.enter_context(load.client("pace", **config))
-        consumer.ready()
-        producer.ready()
-        with broker_use(load.secured.broker) as used:
-            consumer.go()
-            producer.go(lead_s=LEAD_S)
-            producer.done()
-            return consumer.done() | used()
+    config, broker = paced_config(RATE, load.sizes.paced_s), load.secured.broker
+    with (
+        load.client("stopwatch", **config, servers={"broker": broker.pids}) as consumer,
+        load.client("pace", **config) as producer,
+    ):
+        return end_to_end(consumer, producer, broker_use(broker))
 
 
 def calls(load: SecuredLoad) -> Result:

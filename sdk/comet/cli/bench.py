@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,7 +13,6 @@ from comet.cli._exit import ERROR
 from comet.cli._guard import guarded
 from comet.cli._output import note, print_table
 from comet.errors import InvalidArgument
-from comet.settings.client import TRANSPORT_VARIABLE, check_transport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +35,9 @@ def bench(
             metavar="[NAME]...", help="What to measure, or 'cluster', 'groups', 'gateway', 'security' or 'spark'."
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller loads, one run each: under 50 s in all.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller loads, one run each: about 1.5 minutes in all.")
+    ] = False,
     runs: Annotated[
         int | None, typer.Option("--runs", "-r", min=1, max=100, help="Runs of each; results are medians.")
     ] = None,
@@ -52,7 +52,10 @@ def bench(
         typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Measure this broker; else one is started."),
     ] = None,
     transport: Annotated[
-        str | None, typer.Option("--transport", metavar="NAME", help="Of streams: auto, wire or grpc.")
+        str | None,
+        typer.Option(
+            "--transport", metavar="NAME", help="Of streams: auto, wire or grpc; both: in turn, side by side."
+        ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the benchmarks, and end.")] = False,
 ) -> None:
@@ -60,7 +63,7 @@ def bench(
     import signal
 
     _check_installed()
-    from comet_bench import machine, report
+    from comet_bench import machine, report, transports
 
     signal.signal(signal.SIGTERM, _ended)
     suites = _suites()
@@ -68,15 +71,12 @@ def bench(
         about = [(kind, *row) for kind, suite in suites.items() for row in suite.about.items()]
         print_table(["name", "what"], [[f"{kind}: {name}" if kind else name, what] for kind, name, what in about])
         return
-    if transport is not None:
-        os.environ[TRANSPORT_VARIABLE] = check_transport(transport)  # for all processes that it starts
     kind, chosen = _chosen(suites, names or [], bootstrap)
     suite = suites[kind]
     sizes = suite.sizes(quick=quick, runs=runs)
-    found = suite.run(
-        chosen or list(suite.about), sizes, address=bootstrap, folder=data,
-        progress=lambda name, *step: _show(suite.runs_of(name, sizes), name, *step),
-    )  # fmt: skip
+    found = transports.run_suite(
+        suite, chosen or list(suite.about), sizes, transport, address=bootstrap, folder=data, show=_show
+    )
     _present(report.document(machine.describe() | dict(suite.facts(sizes)), found), json_file)
 
 
@@ -128,7 +128,7 @@ def _ended(*_: object) -> None:
 
 
 def _present(document: dict[str, Any], json_file: str | None) -> None:
-    from comet_bench import report
+    from comet_bench import report, transports
 
     if json_file == "-":
         print(json.dumps(document, indent=2))
@@ -137,7 +137,13 @@ def _present(document: dict[str, Any], json_file: str | None) -> None:
         Path(json_file).write_text(json.dumps(document, indent=2) + "\n")
     found = document["machine"]
     print(f"{found['cpu']}, {found['cores']} cores, Linux {found['kernel']}, Python {found['python']}")
-    print_table(report.COLUMNS, [report.table_row(name, result) for name, result in document["results"].items()])
+    pairs = report.pairs(document["results"])
+    if pairs:
+        print_table(report.PAIR_COLUMNS, [row for name, pair in pairs.items() for row in report.pair_rows(name, *pair)])
+    paired = {f"{name}_{transport}" for name in pairs for transport in transports.PAIR}
+    rows = [report.table_row(name, found) for name, found in document["results"].items() if name not in paired]
+    if rows:
+        print_table(report.COLUMNS, rows)
 
 
 def _show(runs: int, name: str, run: int, result: Result | None) -> None:
