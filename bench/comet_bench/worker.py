@@ -24,6 +24,7 @@ MODULES: Final = (
 
 
 def find_work(name: str) -> Work:
+    """The work of that name. Raises KeyError."""
     for module in MODULES:
         works: dict[str, Work] = import_module(module).WORKS
         if name in works:
@@ -35,12 +36,11 @@ def main() -> None:
     import uvloop
 
     name, config = sys.argv[1], json.loads(sys.argv[2])
-    work = find_work(name)
 
     async def run() -> None:
         link = Link()
         try:
-            done = await work(link, config)
+            done = await find_work(name)(link, config)
         except Exception as error:
             link.report("failed", f"{type(error).__name__}: {error}")
             raise

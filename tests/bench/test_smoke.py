@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ import pytest
 import comet
 from comet_bench.broker.broker_bench import SUBJECTS, SUITE, Sizes, run_subjects, written
 from comet_bench.machine import describe
-from comet_bench.processes import BenchFailed, Worker
+from comet_bench.processes import STARTING_AT_ONCE, BenchFailed, Worker, crowd
 from comet_bench.report import FIELDS, Result, combine, document
 from comet_bench.transports import run_suite
+from comet_bench.worker import MODULES, find_work
 from comet_broker.config import BrokerConfig
 from comet_broker.server import Server
 
@@ -108,6 +110,52 @@ def test_the_command_writes_the_document(tmp_path: Path) -> None:
     found = json.loads(target.read_text())
     assert found.keys() == {"machine", "results"}
     assert found["results"]["limit_memcpy"].keys() == {"bytes_per_s", "runs"}
+
+
+def test_the_command_shows_both_transports_side_by_side() -> None:
+    command = [sys.executable, "-m", "comet.cli", "bench", "produce_many_10k", "limit_memcpy"]
+    done = subprocess.run(
+        [*command, "--quick", "--transport", "both"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    _, head, *rows = map(str.split, done.stdout.splitlines())
+    assert head == ["what", "figure", "gRPC", "wire", "wire/gRPC"]
+    assert rows[0][:2] == ["produce_many_10k", "records_per_s"]
+    grpc, wire, ratio = (float(cell.replace(",", "")) for cell in rows[0][2:])
+    assert ratio == pytest.approx(wire / grpc, abs=0.01)
+    assert rows[-1][0] == "limit_memcpy", "a row without a broker has the other columns"
+
+
+def test_many_workers_are_ready_and_end_together() -> None:
+    with crowd(STARTING_AT_ONCE + 1, lambda: Worker("idle", address="127.0.0.1:1", topic="t", subscribers=0)) as many:
+        assert len(many) == len({worker.pid for worker in many}) == STARTING_AT_ONCE + 1
+        assert all(worker.child.ended is None for worker in many)
+    assert all(worker.child.ended is not None for worker in many)
+
+
+def test_one_worker_that_fails_ends_all_of_them() -> None:
+    started: list[Worker] = []
+
+    def start() -> Worker:
+        config = {"subscribers": 0} if len(started) < STARTING_AT_ONCE else {}
+        started.append(Worker("idle", address="127.0.0.1:1", topic="t", **config))
+        return started[-1]
+
+    with pytest.raises(BenchFailed, match="idle: KeyError"), crowd(3 * STARTING_AT_ONCE, start):
+        raise AssertionError("it is not ready")
+    assert len(started) == 2 * STARTING_AT_ONCE
+    assert all(worker.child.ended is not None for worker in started)
+
+
+def test_no_two_workers_have_the_same_name() -> None:
+    names = [name for module in MODULES for name in import_module(module).WORKS]
+    assert len(names) == len(set(names))
+    assert all(find_work(name) for name in names)
+
+
+def test_an_unknown_worker_says_so() -> None:
+    with Worker("nonsense") as worker, pytest.raises(BenchFailed, match="nonsense: KeyError"):
+        worker.ready()
 
 
 def test_a_worker_that_fails_says_why() -> None:

@@ -110,6 +110,7 @@ def test_version() -> None:
         ["topic", "elect", "quotes", "0", "first"],
         ["bench", "everything"],
         ["bench", "groups", "live"],
+        ["bench", "live", "--transport", "udp"],
         ["group", "reset", "engine"],
         ["group", "reset", "engine", "--to", "latest", "--shift", "1"],
         ["group", "reset", "engine", "--to", "soon"],
