@@ -270,7 +270,7 @@ class Broker:
             members=lambda replies: MemberStream(replies, self.coordinator, env.failures),
             sharing=lambda replies, feed: Sharing(replies, feed, topics=self.topics, table=self.shares),
         )
-        self._sessions = Sessions(partial(Session, context), self.quotas, env.failures)
+        self._sessions = Sessions(partial(Session, context), self.quotas, env.failures, env.clock)
         self.calls.append(self._sessions)
         self.access.on_restricted.append(self._sessions.end_restricted)
         self.access_keys.on_ended.append(self._sessions.end_holders)
@@ -416,6 +416,7 @@ class Broker:
         self.view.listen(self._marked)
         self.env.tasks.spawn(self.view.follow(), "follow the cluster")  # these two restart by themselves
         self.env.tasks.spawn(self.topics.follow(), "follow topics")
+        self.env.tasks.spawn(self._sessions.watch(), "watch clients")
         self._loaded = True
 
     def _moved_access(self) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from comet.wire.liveness import BETWEEN_BROKERS, OF_CLIENTS
+
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 
@@ -66,14 +68,14 @@ TAIL_TOTAL_BYTES_MAX: Final = 32 * MIB
 
 # How long a client may repeat a batch or request: the longest `timeout_ms` of a producer.
 RETRY_MS_MAX: Final = 24 * 3_600_000
-# Streams between brokers. A side that has sent nothing for HEARTBEAT_S sends a heartbeat; one that has received nothing
-# for SILENCE_S ends the stream, and the follower reconnects. A frame of more than ANNOUNCED_BYTES is announced, and may
-# take as long as a link of LINK_BYTES_PER_S_MIN needs for it.
-HEARTBEAT_S: Final = 1.0
-SILENCE_S: Final = 3.0
-LIVENESS_CHECK_S: Final = 0.25
+# Between brokers, where silence is judged as comet.wire.liveness has it, a frame of more than ANNOUNCED_BYTES is
+# announced, and may take as long as a link of LINK_BYTES_PER_S_MIN needs for it.
 LINK_BYTES_PER_S_MIN: Final = 512 * KIB
 ANNOUNCED_BYTES: Final = MIB
+# gRPC's own pings notice silence within the bound of clients, on connections without a stream, and of clients that send
+# no heartbeats. They do not start while heartbeats come.
+KEEPALIVE_MS: Final = round(1500 * OF_CLIENTS.heartbeat_s)
+KEEPALIVE_TIMEOUT_MS: Final = round(1000 * OF_CLIENTS.silence_s) - KEEPALIVE_MS
 # Connections between brokers: one attempt to connect, and the answer to a keepalive ping, which also bounds how long
 # sent bytes may stay without TCP's acknowledgement.
 PEER_CONNECT_MS: Final = 3_000
@@ -181,9 +183,8 @@ BLOCKING_THREADS: Final = 4
 assert DELIVERY_BYTES_MAX <= BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX + DELIVERY_BYTES_MAX < MESSAGE_BYTES_MAX
 assert BATCH_BYTES_MAX <= CREDIT_BYTES_MAX
-assert 2 * (HEARTBEAT_S + 2 * LIVENESS_CHECK_S) <= SILENCE_S  # one late heartbeat is not a silence
-assert ANNOUNCED_BYTES <= LINK_BYTES_PER_S_MIN * (SILENCE_S - HEARTBEAT_S)
-assert PEER_CONNECT_MS <= 1000 * SILENCE_S
+assert LINK_BYTES_PER_S_MIN * (BETWEEN_BROKERS.silence_s - BETWEEN_BROKERS.heartbeat_s) >= ANNOUNCED_BYTES
+assert 1000 * BETWEEN_BROKERS.silence_s >= PEER_CONNECT_MS
 assert MESSAGE_SHARE * MEMORY_BYTES >= MESSAGE_BYTES_MAX  # so that only a small broker takes less
 assert CONNECTION_CALLS_MAX <= CONNECTION_PENDING_SHARE * PENDING_CALLS_MAX
 assert CALL_BYTES >= ANSWER_RESERVED_BYTES_MIN

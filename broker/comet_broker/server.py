@@ -62,8 +62,8 @@ CHANNEL_OPTIONS = [
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES_MAX),
     ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.so_reuseport", 0),  # a second broker on the port is an error
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", limits.KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     # Pings are answered. Closing a connection for too many costs gRPC 15 times as much for each ping that it has
     # already received, and delays the other connections.

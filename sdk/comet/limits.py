@@ -51,12 +51,6 @@ ONE_WAY_REQUESTS_MAX: Final = 1024
 
 CONNECT_TIMEOUT_MS: Final = 5_000
 REQUEST_TIMEOUT_MS: Final = 10_000
-# The interval at which a connection checks for incoming data; the silence after which it sends a ping; and the time
-# without an answer after which it is dead. Meanwhile other brokers are asked about the silent one: if the cluster has
-# given it up, the connection is closed here too.
-HEARTBEAT_MS: Final = 500
-PING_AFTER_MS: Final = 3_000
-PING_TIMEOUT_MS: Final = 5_000
 # After a broker announces its stop, the wait for outstanding answers.
 GO_AWAY_GRACE_MS: Final = 5_000
 METADATA_REFRESH_MS: Final = 30_000
@@ -146,7 +140,6 @@ assert BATCH_BYTES_MAX <= PRODUCER_BUFFER_BYTES
 assert CONSUMER_BUFFER_BYTES_MIN <= CONSUMER_BUFFER_BYTES <= CONSUMER_BUFFER_BYTES_MAX
 assert SESSION_TIMEOUT_MS_MIN <= SESSION_TIMEOUT_MS <= SESSION_TIMEOUT_MS_MAX
 assert LEAVE_TIMEOUT_MS <= COMMIT_TIMEOUT_MS
-assert PING_AFTER_MS % HEARTBEAT_MS == PING_TIMEOUT_MS % HEARTBEAT_MS == 0
 assert BACKOFF_FIRST_MS <= ROUTE_BACKOFF_MAX_MS <= BACKOFF_MAX_MS <= CONNECT_TIMEOUT_MS
 
 

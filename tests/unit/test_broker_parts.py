@@ -11,6 +11,7 @@ from comet.types import Acks, Earliest
 from comet.v1 import groups_pb2
 from comet.v1 import records_pb2 as pb
 from comet.wire.frames import joined, parse_ack, produce_frame
+from comet.wire.liveness import OF_CLIENTS, Liveness
 from comet.wire.protobuf import error_from_pb
 from comet_broker.access.client_access import EVERYTHING
 from comet_broker.access.quotas import Quotas
@@ -204,7 +205,8 @@ async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_part
         sharing=lambda *_: handlers,
     )
     usage = Quotas(world.env.clock).usage(EVERYTHING.principal)
-    session = Session(context, StreamClient(1, "peer", EVERYTHING, usage), over.append)
+    liveness = Liveness(OF_CLIENTS, world.env.clock.monotonic())
+    session = Session(context, StreamClient(1, "peer", EVERYTHING, usage, liveness), over.append)
     for request, handle in ((1, 1), (2, 7)):
         parts = records.encode([b"x"], timestamps=1)
         session.receive(produce_frame(request, handle, int(Acks.LEADER), parts, sum(map(len, parts))))

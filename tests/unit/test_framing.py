@@ -128,8 +128,6 @@ def test_frames_are_as_they_are_documented() -> None:
             Kind.WELCOME, pb.WireWelcome(version=1, frame_bytes_max=16 << 20).SerializeToString()
         ),
         "data": framing.head(3) + b"abc",
-        "ping": framing.control(Kind.PING),
-        "pong": framing.control(Kind.PONG),
         "end": framing.end(),
         "end, refused": framing.end(Forbidden("no")),
     }

@@ -12,6 +12,7 @@ from comet.errors import CometError, Unavailable
 from comet.settings.topic import TopicConfig
 from comet.v1 import replication_pb2 as pb
 from comet.wire.frames import joined, parse_delivery
+from comet.wire.liveness import BETWEEN_BROKERS
 from comet_broker import limits
 from comet_broker.replication.heartbeats import FROM_FOLLOWER, Heartbeats
 from comet_broker.replication.leader import ReplicaSession
@@ -25,8 +26,8 @@ from tests.waiting import until
 
 def look(world: ReplicaWorld, heartbeats: Heartbeats, seconds: float) -> None:
     """So much time passes, with a check as often as the timer makes one."""
-    for _ in range(round(seconds / limits.LIVENESS_CHECK_S)):
-        world.pass_time(limits.LIVENESS_CHECK_S)
+    for _ in range(round(seconds / BETWEEN_BROKERS.check_s)):
+        world.pass_time(BETWEEN_BROKERS.check_s)
         heartbeats._check()
 
 
@@ -41,13 +42,13 @@ async def test_a_leader_sends_heartbeats_and_ends_the_stream_of_a_follower_that_
     tell(session, HELLO, follow())
     assert kinds(answers(session)) == ["following"]
     for _ in range(5):
-        look(world, session._heartbeats, limits.HEARTBEAT_S + limits.LIVENESS_CHECK_S)
+        look(world, session._heartbeats, BETWEEN_BROKERS.heartbeat_s + BETWEEN_BROKERS.check_s)
         assert kinds(answers(session)) == ["heartbeat"]
         session.receive(FROM_FOLLOWER)
     assert session.writer.failure is None
     ended: list[CometError | None] = []
     session.writer.on_failure = lambda: ended.append(session.writer.failure)
-    look(world, session._heartbeats, limits.SILENCE_S + 1)
+    look(world, session._heartbeats, BETWEEN_BROKERS.silence_s + 1)
     assert len(ended) == 1 and isinstance(ended[0], Unavailable)
     session.close()
     await world.tasks.close()
@@ -112,16 +113,16 @@ async def test_a_follower_sends_heartbeats_and_connects_anew_when_its_leader_is_
     assert heartbeats is not None
     for _ in range(5):
         told = len(streams[0].told)
-        look(world, heartbeats, limits.HEARTBEAT_S + limits.LIVENESS_CHECK_S)
+        look(world, heartbeats, BETWEEN_BROKERS.heartbeat_s + BETWEEN_BROKERS.check_s)
         await settle()
         assert [frame.WhichOneof("frame") for frame in streams[0].told[told:]] == ["heartbeat"]
         await streams[0].say(pb.LeaderFrame(heartbeat=pb.ReplicaHeartbeat()))
     await streams[0].say(pb.LeaderFrame(heartbeat=pb.ReplicaHeartbeat(next_frame_bytes=limits.MESSAGE_BYTES_MAX)))
-    look(world, heartbeats, 2 * limits.SILENCE_S)
+    look(world, heartbeats, 2 * BETWEEN_BROKERS.silence_s)
     await settle()
     assert len(streams) == 1, "it waits for a large frame"
     await streams[0].say(pb.LeaderFrame(heartbeat=pb.ReplicaHeartbeat()))
-    look(world, heartbeats, limits.SILENCE_S + 1)
+    look(world, heartbeats, BETWEEN_BROKERS.silence_s + 1)
     assert await until(lambda: len(streams) == 2 and len(streams[1].asked()) == 1, within_s=30)
     await replicator.close()
     await world.tasks.close()
@@ -161,7 +162,7 @@ async def test_a_call_that_the_leader_ends_is_aborted_with_its_reason() -> None:
     handler: Any = service._stream(open_session, Outbox(), broker, limited=False)
     call = asyncio.get_running_loop().create_task(handler(None, context))
     await settle()
-    look(world, sessions[0]._heartbeats, limits.SILENCE_S + 1)
+    look(world, sessions[0]._heartbeats, BETWEEN_BROKERS.silence_s + 1)
     await call
     assert sessions[0].closed
     ((_, message),) = context.aborted

@@ -262,7 +262,7 @@ class World:
             members=lambda _: self.handlers,
             sharing=lambda *_: self.handlers,
         )
-        self.sessions = Sessions(partial(Session, context), self.quotas, failures)
+        self.sessions = Sessions(partial(Session, context), self.quotas, failures, clock)
 
     def set(self, *quotas: Quota) -> None:
         self.quotas.moved(state_of(*quotas, revision=self.quotas._revision + 1))

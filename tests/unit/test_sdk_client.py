@@ -23,10 +23,7 @@ from comet.limits import (
     BACKOFF_FIRST_MS,
     BACKOFF_MAX_MS,
     FAILURES_STORED_MAX,
-    HEARTBEAT_MS,
     METADATA_PATIENCE_MS,
-    PING_AFTER_MS,
-    PING_TIMEOUT_MS,
 )
 from comet.producer.memory import Budget
 from comet.producer.partitioner import by_partition, header_pairs
@@ -184,19 +181,6 @@ async def test_everyone_who_waits_hears_of_a_lost_connection_at_once(broker: Fak
     assert now() == pytest.approx(began, abs=0.01)
     with pytest.raises(Unavailable):
         await connection.call(pb.ClientFrame(ping=pb.Ping()))
-    await connection.close()
-
-
-@scenario()
-async def test_a_loop_that_was_held_up_does_not_blame_the_broker(broker: FakeBroker) -> None:
-    connection = Connection(broker.connect(ADDRESS).stream(), ADDRESS, client_name="")
-    await connection.open()
-    # The timer fires far too late, as after a handler that blocked: the answers may lie unread in the socket.
-    for late_s, lost in ((60, False), (0.5, True)):
-        connection.liveness.received = False
-        connection.liveness.silent_ms = PING_AFTER_MS + PING_TIMEOUT_MS - HEARTBEAT_MS
-        connection.liveness.check(late_s)
-        assert (connection.lost is not None) == lost
     await connection.close()
 
 

@@ -6,14 +6,11 @@ import pytest
 
 from comet import limits
 from comet.client.in_flight import NUMBER_MAX, InFlightRequests
-from comet.client.liveness import Liveness, Verdict, judge
 from comet.client.send_queue import SendQueue
 from comet.client.subscribers import Subscribers
 from comet.errors import CometError, LimitExceeded, NotLeader, Unavailable
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
-
-STEP = limits.HEARTBEAT_MS
 
 
 class Batch:
@@ -158,31 +155,3 @@ def test_frames_go_to_their_subscriber_and_others_are_dropped() -> None:
     assert [frame.WhichOneof("frame") for frame in heard] == ["assignment", "evicted"]
     subscribers.receive("delivery", pb.ServerFrame(delivery=pb.Delivery(partition=4)))
     subscribers.end(4, NotLeader("moved"))
-
-
-# ---- liveness
-
-
-@pytest.mark.parametrize(
-    ("silent_ms", "verdict"),
-    [
-        (0, Verdict.ALIVE),
-        (STEP, Verdict.QUIET),
-        (limits.PING_AFTER_MS - STEP, Verdict.QUIET),
-        (limits.PING_AFTER_MS, Verdict.PING),
-        (limits.PING_AFTER_MS + STEP, Verdict.SUSPECT),
-        (limits.PING_AFTER_MS + limits.PING_TIMEOUT_MS - STEP, Verdict.SUSPECT),
-        (limits.PING_AFTER_MS + limits.PING_TIMEOUT_MS, Verdict.LOST),
-    ],
-)
-def test_a_silent_broker_is_pinged_once_and_then_given_up(silent_ms: int, verdict: Verdict) -> None:
-    assert judge(silent_ms) is verdict
-
-
-def test_silence_is_counted_in_heartbeats_of_a_loop_that_runs() -> None:
-    verdicts: list[Verdict] = []
-    liveness = Liveness(verdicts.append)
-    for received, passed_s in ((False, STEP / 1000), (False, 60), (False, STEP / 1000), (True, STEP / 1000)):
-        liveness.received = received
-        liveness.check(passed_s)
-    assert verdicts == [Verdict.QUIET, Verdict.ALIVE, Verdict.QUIET, Verdict.ALIVE]

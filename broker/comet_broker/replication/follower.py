@@ -5,7 +5,7 @@
               connect ─► Hello ─► Follow for each partition
               Following{from} ─► truncate to `from` on a worker ─► Progress     (core.conflicts: or do not follow)
               Delivery ─► Partition.replicate ─► Progress (gathered into few frames)
-              nothing received for SILENCE_S ─► the connection is closed, and opened again
+              nothing received for three seconds ─► the connection is closed, and opened again
 
 A broken link reconnects after a short wait. The broker behind it may be gone: if the network is certain that no process
 listens there, the cluster is notified at once instead of waiting for a lease to expire.
@@ -27,6 +27,7 @@ from google.protobuf.message import DecodeError
 from comet.errors import CometError, DataLoss, LogFailed, Unavailable
 from comet.v1 import replication_pb2 as pb
 from comet.wire.frames import DELIVERY_PREFIX_BYTES, Frame, joined, parse_delivery, progress_frame
+from comet.wire.liveness import BETWEEN_BROKERS
 from comet.wire.protobuf import error_from_pb
 from comet.wire.transport import Stream
 from comet_broker import limits
@@ -291,7 +292,7 @@ class LeaderLink:
                 writer.advance()
         except Unavailable as error:
             if liveness.silent:
-                raise Unavailable(f"nothing was received for {limits.SILENCE_S:.0f} s") from error
+                raise Unavailable(f"nothing was received for {BETWEEN_BROKERS.silence_s:.0f} s") from error
             raise
         finally:
             self._heartbeats.stop()
@@ -392,7 +393,7 @@ class LeaderLink:
                 self._refused(frame.refused)
             case "heartbeat":
                 if self._heartbeats is not None:
-                    self._heartbeats.liveness.expect(frame.heartbeat.next_frame_bytes)
+                    self._heartbeats.liveness.expect(frame.heartbeat.next_frame_bytes / limits.LINK_BYTES_PER_S_MIN)
             case _:
                 log.warning("broker %d sent a frame of an unknown kind", self.leader)
 

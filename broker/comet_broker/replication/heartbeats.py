@@ -1,4 +1,4 @@
-"""Heartbeats of one side of a Replicate call, on a timer of their own; core.liveness decides."""
+"""Heartbeats of one side of a Replicate call, on a timer of their own; comet.wire.liveness decides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from comet.v1 import replication_pb2 as pb
-from comet_broker import limits
-from comet_broker.core.liveness import Liveness, LivenessVerdict
+from comet.wire.liveness import BETWEEN_BROKERS, Liveness, LivenessVerdict
 from comet_broker.ports import Clock
 
 FROM_FOLLOWER: Final = pb.FollowerFrame(heartbeat=pb.ReplicaHeartbeat()).SerializeToString()
@@ -21,18 +20,18 @@ def announce(frame_bytes: int) -> bytes:
 
 
 class Heartbeats:
-    """Checks one stream every LIVENESS_CHECK_S. Owned by one side of it, which counts frames in `liveness`."""
+    """Checks one stream every `check_s`. Owned by one side of it, which counts frames in `liveness`."""
 
     def __init__(self, clock: Clock, *, beat: Callable[[], None], silent: Callable[[], None]) -> None:
-        self.liveness = Liveness(clock.monotonic())
+        self.liveness = Liveness(BETWEEN_BROKERS, clock.monotonic())
         self._clock = clock
         self._beat = beat
         self._silent = silent
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(limits.LIVENESS_CHECK_S, self._check)
+        self._timer = self._loop.call_later(BETWEEN_BROKERS.check_s, self._check)
 
     def _check(self) -> None:
-        self._timer = self._loop.call_later(limits.LIVENESS_CHECK_S, self._check)
+        self._timer = self._loop.call_later(BETWEEN_BROKERS.check_s, self._check)
         match self.liveness.check(self._clock.monotonic()):
             case LivenessVerdict.HEARTBEAT:
                 self._beat()

@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError
 from comet.errors import CometError, Forbidden, MalformedFrame, NotLeader, Unavailable
 from comet.v1 import replication_pb2 as pb
 from comet.wire.frames import Frame, Outgoing, parse_progress
+from comet.wire.liveness import BETWEEN_BROKERS
 from comet.wire.protobuf import error_to_pb
 from comet_broker import limits
 from comet_broker.core.cluster import NO_BROKER
@@ -125,6 +126,9 @@ class ReplicaSession:
             case _:
                 raise MalformedFrame("a frame that is empty or of an unknown kind")
 
+    def heard(self) -> None:
+        self._liveness.received += 1
+
     def poll(self) -> Outgoing | None:
         """The next frame to send, if there is one now."""
         frame = self._next()
@@ -189,7 +193,7 @@ class ReplicaSession:
     def _silent(self) -> None:
         if self.writer.failure is None:
             log.info("stream of broker %d (%s) ended: nothing was received", self.follower, self.peer)
-        self._end_call(Unavailable(f"the leader received nothing for {limits.SILENCE_S:.0f} s; connect again"))
+        self._end_call(Unavailable(f"the leader received nothing for {BETWEEN_BROKERS.silence_s:.0f} s; connect again"))
 
     def fell_behind(self, handle: int, lag_s: float) -> None:
         """Ends the stream of a follower that leaves the in-sync replicas, since a new stream may mend it. A stream that

@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 # Seconds, which are ticks of the listener.
 HELLO_S: Final = limits.CONNECTION_HANDSHAKE_MS // 1000
-PING_S: Final = 10
-SILENCE_S: Final = 30  # a client whose loop is held up for so long connects again
 FRAME_S: Final = int(limits.UNARY_READ_S_MAX)  # for a frame to come whole, and longer for a large one
 LINGER_S: Final = 2.0  # that a client has to read the End, and to close
 
@@ -86,29 +84,19 @@ class Patience:
     """Counts the seconds in which a client does not do what it should. A tick is a second."""
 
     def __init__(self) -> None:
-        self.heard = True  # since the last tick
         self.frames = 0  # taken
         self.age_s = 0
-        self._silent_s = 0
         self._frame_s = 0  # without progress in frames, while one has not come whole
         self._frames_seen = 0
 
     def tick(self, unfinished_bytes: int) -> None:
         """Raises Timeout."""
         self.age_s += 1
-        self._silent_s = 0 if self.heard else self._silent_s + 1
-        self.heard = False
         stuck = unfinished_bytes and self.frames == self._frames_seen
         self._frame_s = self._frame_s + 1 if stuck else 0
         self._frames_seen = self.frames
-        if self._silent_s >= SILENCE_S:
-            raise Timeout(f"nothing came from the client for {SILENCE_S} s")
         if self._frame_s > FRAME_S + unfinished_bytes // limits.LINK_BYTES_PER_S_MIN:
             raise Timeout(f"a frame has not come whole within {self._frame_s} s")
-
-    @property
-    def ping_due(self) -> bool:
-        return self._silent_s > 0 and self._silent_s % PING_S == 0
 
 
 class WireConnection(WireProtocol):
@@ -141,7 +129,7 @@ class WireConnection(WireProtocol):
     def buffer_updated(self, size: int) -> None:
         if self.ended:
             return  # what still comes is dropped, until the client has read the End
-        self._patience.heard = True
+        self.heard = True
         self._reader.filled(size)
         if self._pausing is None:
             self._take()
@@ -227,9 +215,7 @@ class WireConnection(WireProtocol):
         elif kind == Kind.END:
             self._input_over = True
             self.session.input_over()
-        elif kind == Kind.PING:
-            self.answer_ping()
-        elif kind != Kind.PONG:
+        else:
             raise MalformedFrame(f"a frame of kind {kind} in the middle of a call")
 
     def _greet(self, content: Frame) -> None:
@@ -334,5 +320,6 @@ class WireConnection(WireProtocol):
         if self.session is None:
             if self._patience.age_s > HELLO_S:
                 self.cut()
-        elif self._patience.ping_due:
-            self._connected.write(framing.control(Kind.PING))
+        elif self.heard:
+            self.heard = False
+            self.session.heard()

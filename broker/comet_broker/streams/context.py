@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from comet.wire.liveness import Liveness
 from comet_broker.access.client_access import ClientAccess
 from comet_broker.access.quotas import ClientUsage
 from comet_broker.env import Env
@@ -24,8 +25,10 @@ class StreamClient:
     peer: str  # its address
     access: ClientAccess
     usage: ClientUsage
+    liveness: Liveness
     transport: str = "grpc"
     name: str = ""  # as its Hello has it
+    heartbeats: bool = False  # its Hello promises them, and asks for them
 
 
 class FrameHandler(Protocol):

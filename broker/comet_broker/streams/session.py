@@ -27,9 +27,10 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from comet.errors import CometError, MalformedFrame
+from comet.errors import CometError, MalformedFrame, Unavailable
 from comet.v1 import records_pb2 as pb
-from comet.wire.frames import Frame, Outgoing, parse_produce
+from comet.wire.frames import BROKER_HEARTBEAT, CLIENT_HEARTBEAT, Frame, Outgoing, parse_produce
+from comet.wire.liveness import OF_CLIENTS, LivenessVerdict
 from comet.wire.version import VERSION
 from comet_broker import limits
 from comet_broker.access.needs import FRAMES
@@ -95,13 +96,17 @@ class Session:
     def receive(self, frame: Frame) -> None:
         """Takes one frame of the client."""
         self.received_bytes += len(frame)
+        self.client.liveness.received += 1
         produce = parse_produce(frame)
         if self._pacing.usage.limited:
             self._pacing.received(len(frame), batch=produce is not None)
         if produce is not None:
             self._produce.produce(*produce)
-        else:
+        elif frame != CLIENT_HEARTBEAT:
             self._receive_any(frame)
+
+    def heard(self) -> None:
+        self.client.liveness.received += 1
 
     @property
     def pause(self) -> Callable[[], Awaitable[None]] | None:
@@ -157,6 +162,22 @@ class Session:
         self.answers.close()
         self._ended(self)
 
+    def look(self, now: float) -> None:
+        """Sends a heartbeat if it is due, and ends the stream of a client that is silent."""
+        client, in_flight = self.client, self._context.env.in_flight
+        if not client.heartbeats and client.transport == "grpc":
+            return  # gRPC's own pings notice silence
+        liveness = client.liveness
+        liveness.sent = self.writer.sent
+        if self.answers.full or in_flight.full or self.pause is not None:
+            liveness.received += 1  # what has come may not be read now
+        verdict = liveness.check(now)
+        if verdict is LivenessVerdict.SILENT:
+            silence = f"nothing came from this client for {OF_CLIENTS.silence_s:.0f} s"
+            self.writer.end_call(Unavailable(f"{silence}: its connection was cut, or its event loop stood still"))
+        elif verdict is LivenessVerdict.HEARTBEAT and client.heartbeats and not self.answers.frames:
+            self.answers.add(BROKER_HEARTBEAT)
+
     def go_away(self, reason: str) -> None:
         """Tells the client that the broker is about to stop."""
         self._replies.answer(pb.ServerFrame(go_away=pb.GoAway(reason=reason)))
@@ -193,6 +214,7 @@ class Session:
 
     def _hello(self, request: int, hello: pb.Hello) -> None:
         self.client.name = hello.client[:200]
+        self.client.heartbeats = hello.heartbeats
         welcome = pb.Welcome(
             cluster_id=self._context.cluster_id(),
             broker_id=self._context.env.me,

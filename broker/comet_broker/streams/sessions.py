@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
 from comet.errors import CometError, LimitExceeded, Unavailable
+from comet.wire.liveness import OF_CLIENTS, Liveness
 from comet_broker import limits
 from comet_broker.access.client_access import ClientAccess
 from comet_broker.access.control import Restricted
 from comet_broker.access.quotas import Quotas
 from comet_broker.failures import Failures, Kind
+from comet_broker.ports import Clock
 from comet_broker.streams.context import StreamClient
 from comet_broker.streams.session import Session
 
@@ -29,10 +32,12 @@ class Sessions:
         make: Callable[[StreamClient, Callable[[Session], None]], Session],
         quotas: Quotas,
         failures: Failures,
+        clock: Clock,
     ) -> None:
         self._make = make
         self._quotas = quotas
         self._failures = failures
+        self._clock = clock
         self._open: dict[int, Session] = {}
         self._next_number = 1
         self._bytes_of_gone = Counter(received=0, sent=0)
@@ -45,10 +50,20 @@ class Sessions:
             raise LimitExceeded(f"limit of {limits.SESSIONS_MAX} streams reached on this broker", retry_after_ms=1000)
         usage = self._quotas.usage(access.principal)
         usage.open_stream()
-        session = self._make(StreamClient(self._next_number, peer, access, usage, transport), self._closed)
+        liveness = Liveness(OF_CLIENTS, self._clock.monotonic())
+        session = self._make(StreamClient(self._next_number, peer, access, usage, liveness, transport), self._closed)
         self._open[session.client.number] = session
         self._next_number += 1
         return session
+
+    async def watch(self) -> None:
+        """Sends heartbeats, and ends the streams of silent clients. Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(OF_CLIENTS.check_s)
+            now = self._clock.monotonic()
+            for session in list(self._open.values()):
+                with self._failures.guard(Kind.TASK, f"stream {session.client.number}", "watch"):
+                    session.look(now)
 
     def end_restricted(self, restricted: Restricted) -> None:
         """Ends the streams of principals that may do less than before. Their clients come back, and are refused only

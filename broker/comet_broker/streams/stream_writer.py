@@ -78,6 +78,9 @@ class ServedStream(Protocol):
     def receive(self, frame: Frame, /) -> None:
         """Takes one frame of the other side. Raises a CometError only where the stream cannot go on."""
 
+    def heard(self) -> None:
+        """Called when a part of a frame has come, where a transport knows."""
+
     def input_over(self) -> None:
         """Called after the other side's last frame."""
 
@@ -97,6 +100,7 @@ class StreamWriter:
         self, poll: Callable[[], Outgoing | None], *, over: Callable[[], bool], close: Callable[[], object]
     ) -> None:
         self.stopped = False
+        self.sent = 0  # frames
         self.failure: CometError | None = None  # why this side ended the call
         self.on_failure = close  # set by a transport that has something to end
         self._poll = poll
@@ -145,6 +149,7 @@ class StreamWriter:
         while True:
             frame = self._poll()
             if frame is not None:
+                self.sent += 1
                 return joined(frame)
             if self._over():
                 return None
@@ -177,6 +182,7 @@ class StreamWriter:
                     frame = self._poll()
                     if frame is None:
                         break
+                    self.sent += 1
                     self._writing = self._write(frame)
                 if not self._step(self._writing):
                     return

@@ -112,7 +112,7 @@ class Peer:
     @property
     def troubled(self) -> bool:
         """Whether it is failing, or silent, which need not be a failure."""
-        return self.failing or (self.connection is not None and self.connection.liveness.silent_ms > 0)
+        return self.failing or (self.connection is not None and self.connection.watch.silent_s > 0)
 
     def reached(self) -> None:
         """Ends the backoff: the broker has answered."""
@@ -265,10 +265,10 @@ class Client:
         try:
             await self._directory.fetch(topics)
         except CometError:
-            return  # no answer: the ping timeout decides
+            return  # no answer: the bound of silence decides
         finally:
             self._inquiry = None
-        if silent.broker_id not in self._directory.brokers and silent.liveness.silent_ms:
+        if silent.broker_id not in self._directory.brokers and silent.watch.silent_s:
             silent.fail(Unavailable(f"the broker at {silent.address} is silent and no longer in the cluster"))
 
     # ---- unary calls

@@ -2,7 +2,7 @@
 
     SendQueue ─► writer ═► the broker ═► reader ─┬─► InFlightRequests: answers, acknowledgements, refusals, by number
                                                  ├─► Subscribers: deliveries and assignments, by partition and group
-                                                 └─► Liveness: that a frame has come
+                                                 └─► BrokerWatch: that a frame has come
 
 A connection fails once, for good, and all its waiters get the error at once. It is owned by the client that opened
 it, and belongs to one event loop.
@@ -20,12 +20,21 @@ from google.protobuf.message import DecodeError
 
 from comet import limits
 from comet.client.in_flight import InFlightRequests
-from comet.client.liveness import Liveness, Verdict
+from comet.client.liveness import SUSPECT_S, BrokerWatch
 from comet.client.send_queue import SendQueue
 from comet.client.subscribers import Subscribers
 from comet.errors import Closed, CometError, Draining, Internal, MalformedFrame, Timeout, Unavailable
 from comet.v1 import records_pb2 as pb
-from comet.wire.frames import DELIVERY_PREFIX_BYTES, Frame, joined, parse_ack, parse_delivery
+from comet.wire.frames import (
+    BROKER_HEARTBEAT,
+    CLIENT_HEARTBEAT,
+    DELIVERY_PREFIX_BYTES,
+    Frame,
+    joined,
+    parse_ack,
+    parse_delivery,
+)
+from comet.wire.liveness import OF_BROKERS, LivenessVerdict
 from comet.wire.protobuf import error_from_pb
 from comet.wire.transport import Stream
 from comet.wire.version import VERSION
@@ -59,8 +68,8 @@ class Connection:
         self.queue = SendQueue(address, over_wire=isinstance(stream, WireStream))
         self.requests = InFlightRequests(address)
         self.subscribers = Subscribers()
-        self.liveness = Liveness(self._judged)
-        self._hello = pb.Hello(client=client_name, software=SOFTWARE)
+        self.watch = BrokerWatch(stream, self._checked)
+        self._hello = pb.Hello(client=client_name, software=SOFTWARE, heartbeats=True)
         self._stream = stream
         self._attached: dict[tuple[str, int], asyncio.Future[pb.ServerFrame]] = {}
         self._lost_callbacks: list[Callable[[CometError], None]] = []
@@ -86,7 +95,7 @@ class Connection:
             raise
         self.broker_id = answer.welcome.broker_id
         self.batch_bytes_max = min(answer.welcome.batch_bytes_max or limits.BATCH_BYTES_MAX, limits.BATCH_BYTES_MAX)
-        self.liveness.start()
+        self.watch.start()
 
     def on_lost(self, callback: Callable[[CometError], None]) -> None:
         """Calls back once when the connection fails; at once if it has failed."""
@@ -105,7 +114,7 @@ class Connection:
         if self.lost is not None:
             return
         self.lost = error
-        self.liveness.stop()
+        self.watch.stop()
         self.requests.close(f"the connection to {self.address} was lost: {error.message}")
         self.subscribers.clear()
         self.queue.clear()
@@ -189,13 +198,15 @@ class Connection:
     # ---- writing and reading
 
     async def _write(self) -> None:
-        stream, queue = self._stream, self.queue
+        stream, queue, liveness = self._stream, self.queue, self.watch.liveness
         try:
             while True:
                 frame = queue.next_frame(self.leaving)
                 if frame is None:
                     await queue.changed()
-                elif isinstance(stream, WireStream):
+                    continue
+                liveness.sent += 1
+                if isinstance(stream, WireStream):
                     await stream.write(frame)
                 else:
                     await stream.write(joined(frame))
@@ -236,7 +247,7 @@ class Connection:
         self.fail(error or Unavailable(f"the broker at {self.address} ended the connection"))
 
     def _take(self, frame: Frame) -> None:
-        self.liveness.received = True
+        self.watch.liveness.received += 1
         delivery = parse_delivery(frame)
         if delivery is not None:
             handle, high_watermark, leader_epoch = delivery
@@ -245,10 +256,10 @@ class Connection:
                 sink.delivered(memoryview(frame)[DELIVERY_PREFIX_BYTES:], high_watermark, leader_epoch)
             return
         ack = parse_ack(frame)
-        if ack is None:
-            self._receive(frame)
-        else:
+        if ack is not None:
             self.requests.acknowledge((ack,))
+        elif frame != BROKER_HEARTBEAT:
+            self._receive(frame)
         if self.leaving:
             self._leave_if_done()
 
@@ -308,14 +319,14 @@ class Connection:
     def _gone(self) -> CometError:
         return Draining(f"the broker at {self.address} has stopped", retry_after_ms=limits.BACKOFF_FIRST_MS)
 
-    def _judged(self, verdict: Verdict) -> None:
-        if verdict is Verdict.ALIVE:
+    # ---- silence
+
+    def _checked(self, verdict: LivenessVerdict) -> None:
+        if verdict is LivenessVerdict.SILENT:
+            self.fail(Unavailable(f"the broker at {self.address} was silent for {OF_BROKERS.silence_s:.0f} s"))
             return
-        if verdict is Verdict.LOST:
-            self.fail(Unavailable(f"the broker at {self.address} was silent for {self.liveness.silent_ms} ms"))
-            return
-        if verdict is Verdict.PING:
-            ping = pb.ClientFrame(request=self.requests.next_number(), ping=pb.Ping())
-            self.send(ping.SerializeToString())
-        if self.on_silent is not None and (verdict is Verdict.SUSPECT or self.requests.answer_due):
+        if verdict is LivenessVerdict.HEARTBEAT and not self.queue.waiting:
+            self.send(CLIENT_HEARTBEAT)
+        silent_s = self.watch.silent_s
+        if silent_s and self.on_silent is not None and (silent_s >= SUSPECT_S or self.requests.answer_due):
             self.on_silent(self)

@@ -48,6 +48,11 @@ class SendQueue:
         self._control.append(frame)
         self.wake()
 
+    @property
+    def waiting(self) -> bool:
+        """Whether control frames wait to be sent."""
+        return bool(self._control)
+
     def ready(self, source: FrameSource) -> None:
         """Queues a source that has a frame to send. The source makes sure that it is queued once at most."""
         self._ready.append(source)
@@ -61,7 +66,7 @@ class SendQueue:
 
     def hold(self, hold_s: float) -> None:
         """Asks no source for so long, because the client is over its quota. The broker would read nothing after another
-        batch, so that pings would look unanswered."""
+        batch."""
         if not self._was_held:
             log.info("comet: over the quota at %s: this client sends more slowly", self._address)
         self._was_held = True

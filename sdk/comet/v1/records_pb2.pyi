@@ -119,12 +119,14 @@ class ServerFrame(_message.Message):
     def __init__(self, request: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., acks: _Optional[_Union[ProduceAcks, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., unsubscribed: _Optional[_Union[Unsubscribed, _Mapping]] = ..., error: _Optional[_Union[StreamError, _Mapping]] = ..., found_offset: _Optional[_Union[FoundOffset, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., joined: _Optional[_Union[_groups_pb2.Joined, _Mapping]] = ..., left: _Optional[_Union[_groups_pb2.Left, _Mapping]] = ..., assignment: _Optional[_Union[_groups_pb2.Assignment, _Mapping]] = ..., released: _Optional[_Union[_groups_pb2.Released, _Mapping]] = ..., committed: _Optional[_Union[_groups_pb2.Committed, _Mapping]] = ..., evicted: _Optional[_Union[_groups_pb2.Evicted, _Mapping]] = ..., share_subscribed: _Optional[_Union[_groups_pb2.ShareSubscribed, _Mapping]] = ..., share_delivery: _Optional[_Union[_groups_pb2.ShareDelivery, _Mapping]] = ..., acknowledged: _Optional[_Union[_groups_pb2.Acknowledged, _Mapping]] = ..., opened_transactions: _Optional[_Union[_groups_pb2.OpenedTransactions, _Mapping]] = ..., ended_transaction: _Optional[_Union[_groups_pb2.EndedTransaction, _Mapping]] = ..., aborted: _Optional[_Union[_groups_pb2.Aborted, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("client", "software")
+    __slots__ = ("client", "software", "heartbeats")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEATS_FIELD_NUMBER: _ClassVar[int]
     client: str
     software: str
-    def __init__(self, client: _Optional[str] = ..., software: _Optional[str] = ...) -> None: ...
+    heartbeats: bool
+    def __init__(self, client: _Optional[str] = ..., software: _Optional[str] = ..., heartbeats: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster_id", "broker_id", "version", "batch_bytes_max", "credit_bytes_max")

@@ -60,6 +60,10 @@ FRAME_BYTES_MAX: Final = (1 << 31) - 1  # a protobuf message is no larger
 # Below this size a join is cheaper than several parts in a write.
 PARTS_FROM_BYTES: Final = 64 << 10
 
+# A Ping and a Pong without a request: the heartbeats of a client and of its broker, see liveness.
+CLIENT_HEARTBEAT: Final = b"\x4a\x00"
+BROKER_HEARTBEAT: Final = b"\x52\x00"
+
 _PRODUCE: Final = Struct("<BI BIB BI BB BIB")
 _DELIVERY: Final = Struct("<BIB BI BQ HI BIB")
 _ACK: Final = Struct("<HHIHqHq")

@@ -31,8 +31,6 @@ class Kind(IntEnum):
     HELLO = int.from_bytes(b"COMT", "little")  # the first, by which a connection of another protocol is told apart
     WELCOME = 1
     END = 2
-    PING = 3  # answered at once by a pong
-    PONG = 4
 
 
 DATA: Final = int(Kind.DATA)

@@ -8,7 +8,6 @@ from typing import cast
 from comet import limits
 from comet.wire import framing
 from comet.wire.frames import Outgoing
-from comet.wire.framing import Kind
 
 
 class WireProtocol(asyncio.BufferedProtocol):
@@ -16,6 +15,7 @@ class WireProtocol(asyncio.BufferedProtocol):
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
+        self.heard = False  # bytes have come since the owner looked
         self.writable: asyncio.Future[None] | None = None  # while the transport is full
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -41,8 +41,3 @@ class WireProtocol(asyncio.BufferedProtocol):
         self.transport.writelines((head, frame) if isinstance(frame, bytes) else (head, *frame.parts))
         if self.writable is not None:
             await self.writable
-
-    def answer_ping(self) -> None:
-        """Not while the transport is full: the other side does not read what it asks for."""
-        if self.writable is None and self.transport is not None:
-            self.transport.write(framing.control(Kind.PONG))

@@ -123,6 +123,7 @@ class WireStream(WireProtocol):
         return self._reader.room()
 
     def buffer_updated(self, size: int) -> None:
+        self.heard = True
         self._reader.filled(size)
         self._take()
 
@@ -169,9 +170,7 @@ class WireStream(WireProtocol):
         elif kind == Kind.WELCOME and not self._greeted.done():
             self._reader.bytes_max = limits.MESSAGE_BYTES_MAX
             self._greeted.set_result(None)
-        elif kind == Kind.PING:
-            self.answer_ping()
-        elif kind != Kind.PONG or not self._greeted.done():
+        else:
             raise MalformedFrame(f"a frame of kind {kind} came")
 
     # ---- the end
