@@ -55,13 +55,17 @@ class Copy:
     poisoned: bool = False  # an fsync failed: what is on disk shows at the next start
     damaged: set[int] = field(default_factory=set)  # base offsets of batches with a flipped bit: it cannot know yet
 
-    def drop(self, path: str, size: int) -> bool:
-        """The file ends at `size` now."""
+    def drop(self, path: str, size: int, process: int) -> bool:
+        """The file ends at `size` now. What lies behind a flipped bit goes when this process finds it: the earlier ones
+        had it."""
         kept = self.files.get(path, [])
         gone = False
+        harmed = min(self.damaged, default=None)
         while kept and kept[-1].position_end > size:
             batch = kept.pop()
             gone = True
+            if harmed is not None and batch.base >= harmed:
+                self.lose([batch], process - 1)
             if self.batches.get(batch.base) is batch:
                 del self.batches[batch.base]
                 self.damaged.discard(batch.base)

@@ -40,7 +40,7 @@ class HostMonitor:
         copy = self._monitor.copies[self._broker, where]
         parsed = copy.parsed.get(path, 0)
         if size < parsed:
-            if copy.drop(path, size):
+            if copy.drop(path, size, self._host.broker_epoch):
                 self._monitor.recount(self._broker, where)
             copy.parsed[path] = max(size, 0)
             if size < 0:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from comet.settings.topic import Flush
+from tests.sim.copies import Batch, Copy
 from tests.sim.staged import TP, right
 
 ALL = (1, 2, 3)
@@ -192,3 +193,13 @@ def test_c33_a_leader_that_is_not_registered_appends_nothing(*, registered: bool
         cluster.gone(1)
     cluster.write(1, 1)
     assert cluster.found == found
+
+
+def test_what_lies_behind_a_flipped_bit_was_there_until_the_next_process_found_it() -> None:
+    copy = Copy()
+    batches = [Batch(base, base + 1, 1, (base, 0), "f", 100 * base, 100 * base + 100, 2) for base in range(4)]
+    copy.files["f"], copy.batches = list(batches), {batch.base: batch for batch in batches}
+    copy.damaged = {1}
+    assert copy.drop("f", 100, process=3)
+    assert [copy.had(2, base, (base, 0)) for base in range(5)] == [True, True, True, True, False]
+    assert [copy.had(3, base, (base, 0)) for base in range(1, 4)] == [False] * 3
