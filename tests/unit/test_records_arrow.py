@@ -142,7 +142,9 @@ def test_columns_are_made_without_cutting_values(monkeypatch: pytest.MonkeyPatch
     count = 2 * SMALL  # Spark makes lists of smaller batches
     data = b"".join(encode([b"a", None] * SMALL, keys=[None, b"k"] * SMALL, timestamps=1))
     header = verify(data, stamped=False)
-    batch = RecordBatch("t", 0, opened(header, memoryview(data), 0, "t", 0), high_watermark=count, leader_epoch=1)
+    batch: RecordBatch[bytes] = RecordBatch(
+        "t", 0, opened(header, memoryview(data), 0, "t", 0), high_watermark=count, leader_epoch=1
+    )
     assert len(batch) == count and batch.size == 2 * SMALL and list(batch.offsets) == list(range(count))
     half = batch.after(SMALL)
     assert half is not None
