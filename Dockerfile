@@ -1,4 +1,4 @@
-# One broker: docker build -t comet . && docker run -p 9092:9092 -v comet:/data comet
+# One broker: docker build -t comet . && docker run -p 9092:9092 -p 9192:9192 -v comet:/data comet
 FROM python:3.12-slim AS build
 WORKDIR /src
 COPY requirements requirements
@@ -16,10 +16,11 @@ RUN pip install --no-cache-dir --no-index --find-links /wheels "comet-stream[sec
     && install -d -o comet /data
 USER comet
 VOLUME /data
-EXPOSE 9092
+# gRPC, and the wire of Python clients, which they use if it is published under the same number.
+EXPOSE 9092 9192
 # SIGTERM drains: clients are told, what is owed is acknowledged, logs are synced.
 STOPSIGNAL SIGTERM
 # Only clients with a certificate are served; /data/security has one, called admin. They reach the published port on this
 # machine; for others, say their name for it, and put it into broker-1's certificate: comet security
 # broker 1 /data/security --host NAME.
-CMD ["comet", "up", "--secure", "--host", "0.0.0.0", "--advertised-host", "localhost", "--data", "/data"]
+CMD ["comet", "up", "--secure", "--host", "0.0.0.0", "--advertised-host", "localhost", "--wire-port", "9192", "--data", "/data"]

@@ -18,6 +18,7 @@ class BrokerConfig:
     advertised_host: str = ""  # the host that clients connect to; empty: host
     advertised_port: int = 0  # 0: port
     wire: bool = True  # whether it serves the wire, beside gRPC
+    wire_socket: bool = True  # whether it also has a Unix socket in the data folder
     wire_port: int = 0  # 0: any free one; clients learn it from the metadata
     advertised_wire_port: int = 0  # 0: wire_port, or none if advertised_port is set
     clients_cert: Path | None = None  # TLS on host:port; with its key

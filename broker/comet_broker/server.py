@@ -100,7 +100,7 @@ class Server:
         config = self.config
         check_listeners(config)
         self._descriptors = raise_descriptor_limit()
-        config.data.mkdir(parents=True, exist_ok=True)
+        config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._files = RealFiles(config.data)
         self._files.lock()
         clock = SystemClock()
@@ -279,6 +279,8 @@ class Server:
         opened = wire.listen(host, port, self._certificates.get(listener))
         if listener == "clients":
             registration.wire_port = opened
+            if self.config.wire_socket:
+                registration.wire_socket = wire.listen_here(self.config.data)
         else:
             registration.brokers_wire_port = opened
         broker.calls.append(wire)

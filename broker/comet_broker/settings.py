@@ -46,6 +46,7 @@ SETTINGS: Final = (
     _row("advertised_host", "text", "Host that others connect to, if it differs from `host`."),
     _row("advertised_port", "number", "Port that others connect to; 0 for `port`.", 0, 65535),
     _row("wire", "switch", "Serve the wire, the transport of Comet's own programs, beside gRPC."),
+    _row("wire_socket", "switch", "Serve the wire to local clients also on a Unix socket in the data folder."),
     _row("wire_port", "number", "Port of the wire for clients, which learn it from brokers; 0: a free one.", 0, 65535),
     _row("advertised_wire_port", "number", "Port of the wire that clients connect to; 0: `wire_port`.", 0, 65535),
     _row("clients_cert", "path", "Certificate (PEM) that clients see; enables TLS on `port`."),

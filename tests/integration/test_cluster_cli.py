@@ -222,6 +222,9 @@ def test_brokers_are_started_by_file_environment_and_flags(tmp_path: Path) -> No
             running = {finding["name"]: finding["status"] for finding in json.loads(checked.stdout)}
             names = [f"broker {at_one['address']}", f"broker {at_two['address']}", "cluster", "conflicts", "leaders"]
             assert [running[name] for name in names] == ["ok"] * 5, checked.stdout
+            details = {finding["name"]: finding["detail"] for finding in json.loads(checked.stdout)}
+            ways = [details[f"transport {at['address']}"] for at in (at_one, at_two)]
+            assert ways == ["wire over its Unix socket"] * 2, checked.stdout
             for process in (one, two):
                 process.terminate()
                 assert process.wait(TIMEOUT_S) == 0

@@ -150,13 +150,13 @@ async def test_grpc_stands_in_for_a_wire_that_fails(
             listening.close()
         elif fault == "another protocol":
             port = int(server.address.split(":")[1])
-        learn = Wires.learn_port
+        learn = Wires.learn_offer
 
-        def elsewhere(self: Wires, address: str, broker: int, _: int) -> None:
+        def elsewhere(self: Wires, address: str, broker: int, *_: object) -> None:
             ports.append(port)
-            learn(self, address, broker, port)
+            learn(self, address, broker, port, "")
 
-        monkeypatch.setattr(Wires, "learn_port", elsewhere)
+        monkeypatch.setattr(Wires, "learn_offer", elsewhere)
         await work(server.address)
     assert ports and open_wires(server) == 0
 
@@ -165,7 +165,7 @@ async def test_a_wire_that_is_silent_is_left_alone_for_a_while() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         wires = Wires("auto", None, None)
-        wires.learn_port("127.0.0.1:1", 1, listening.getsockname()[1])
+        wires.learn_offer("127.0.0.1:1", 1, listening.getsockname()[1])
         assert [await wires.open("127.0.0.1:1") for _ in range(2)] == [None, None]
         listening.accept()[0].close()
         with pytest.raises(BlockingIOError):

@@ -1,14 +1,16 @@
-"""The wire as a hostile or broken client speaks it: bytes on a TCP connection."""
+"""The wire as a hostile or broken client speaks it: bytes on a connection."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from typing import Final
 
 from comet.errors import CometError
 from comet.v1 import records_pb2 as records
+from comet.v1 import types_pb2 as types
 from comet.v1 import wire_pb2 as pb
 from comet.wire import framing
 from comet.wire.framing import Kind
@@ -21,13 +23,22 @@ HELLO: Final = framing.control(Kind.HELLO, pb.WireHello(version=framing.VERSION,
 
 async def wire_port(process: BrokerProcess) -> int:
     """As a client learns it."""
+    return int((await _described(process)).wire_port)
+
+
+async def wire_socket(process: BrokerProcess) -> Path:
+    """As a client learns it."""
+    return Path((await _described(process)).wire_socket)
+
+
+async def _described(process: BrokerProcess) -> types.Broker:
     channel = GrpcChannel(process.address)
     try:
         request, answer = records.FetchMetadataRequest(), records.FetchMetadataResponse
         found = await channel.unary("comet.v1.Comet/FetchMetadata", request, answer, 10.0)
         (broker,) = found.brokers
-        assert broker.wire_port
-        return int(broker.wire_port)
+        assert broker.wire_port and broker.wire_socket
+        return broker
     finally:
         await channel.close()
 
@@ -65,8 +76,11 @@ class RawWire:
         self._writer = writer
 
     @classmethod
-    async def open(cls, port: int) -> RawWire:
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
+    async def open(cls, at: int | Path) -> RawWire:
+        """To a port, or a Unix socket."""
+        if isinstance(at, Path):
+            return cls(*await asyncio.open_unix_connection(at))
+        return cls(*await asyncio.open_connection("127.0.0.1", at))
 
     async def write(self, data: bytes) -> None:
         with suppress(ConnectionError):

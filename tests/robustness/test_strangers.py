@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -169,7 +170,11 @@ def test_compose_runs_the_image_as_it_is() -> None:
     """With its own command, and published on loopback: what the tests of the image show holds for it."""
     text = (ROOT / "compose.yaml").read_text()
     assert not re.findall(r"^\s*(?:command|entrypoint|environment|network_mode):", text, re.MULTILINE)
-    assert re.findall(r"ports: (.*)", text) == ['["127.0.0.1:9092:9092"]']
+    (published,) = re.findall(r"ports: (\[.*?\])", text)
+    ports = {"9092", *(port for word, port in pairwise(image_command(Path("data"))) if word == "--wire-port")}
+    assert json.loads(published) == [f"127.0.0.1:{port}:{port}" for port in sorted(ports)]
+    (exposed,) = re.findall(r"^EXPOSE (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert set(exposed.split()) == ports
 
 
 def test_a_secure_cluster_serves_no_stranger(networks: Networks, tmp_path: Path) -> None:

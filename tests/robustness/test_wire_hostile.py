@@ -6,7 +6,9 @@ import asyncio
 import os
 import socket
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -21,7 +23,7 @@ from comet.wire import framing
 from comet_broker import limits
 from comet_broker.rpc import wire_connection
 from tests.robustness.process import BrokerProcess, highest_resident_bytes
-from tests.robustness.raw_wire import HELLO, RawWire, data, mutated, wire_port
+from tests.robustness.raw_wire import HELLO, RawWire, data, mutated, wire_port, wire_socket
 from tests.robustness.test_hostile import ROUNDS, bystander, process
 from tests.robustness.test_memory import FRAME_BYTES, publishing, small
 from tests.waiting import until
@@ -57,11 +59,14 @@ def session() -> bytes:
     ])  # fmt: skip
 
 
-async def test_changed_bytes_end_their_own_connection_only(process: BrokerProcess) -> None:
+@pytest.mark.parametrize("find", [wire_port, wire_socket], ids=["TCP", "Unix"])
+async def test_changed_bytes_end_their_own_connection_only(
+    process: BrokerProcess, find: Callable[[BrokerProcess], Awaitable[int | Path]]
+) -> None:
     good, outcomes = session(), Counter[str]()
 
-    async def attempt(port: int, seed: int) -> None:
-        wire = await RawWire.open(port)
+    async def attempt(at: int | Path, seed: int) -> None:
+        wire = await RawWire.open(at)
         try:
             await wire.write(mutated(Random(seed), good))
             async with asyncio.timeout(0.5):
@@ -75,11 +80,11 @@ async def test_changed_bytes_end_their_own_connection_only(process: BrokerProces
         assert outcome in ENDS, f"seed {seed}: {outcome}"
 
     async with bystander(process):
-        port = await wire_port(process)
+        at = await find(process)
         for first in range(0, SEEDS, 50):
             async with asyncio.TaskGroup() as attempts:
                 for seed in range(first, min(first + 50, SEEDS)):
-                    attempts.create_task(attempt(port, seed))
+                    attempts.create_task(attempt(at, seed))
     print(dict(outcomes))
     assert outcomes["in good order"] > 0 and outcomes["MALFORMED_FRAME"] > 0
 

@@ -123,6 +123,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.wire.tls",
         "comet.wire.transport",
         "comet.wire.tuning",
+        "comet.wire.unix_socket",
         "comet.wire.version",
         "comet.wire.wire_protocol",
         "comet.units",
@@ -275,11 +276,12 @@ def test_only_adapters_know_grpc() -> None:
 
 
 def test_only_the_files_port_touches_the_disk() -> None:
-    """Besides SQLite's own file, whose checks and copies live next to it."""
+    """Besides SQLite's own file, whose checks and copies live next to it, and a Unix socket's, which has no content."""
     allowed_modules = (
         "comet_broker.storage.files",
         "comet_broker.metadata.examine",
         "comet_broker.metadata.etcd_binary",
+        "comet_broker.rpc.unix_socket",
         "comet_broker.server",
         "comet_broker.__main__",
     )

@@ -72,6 +72,7 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "advertised_host": ("b1", "b1", "b1"),
     "advertised_port": ("19092", 19092, 19092),
     "wire": ("no", "no", False),
+    "wire_socket": ("no", "no", False),
     "wire_port": ("9094", 9094, 9094),
     "advertised_wire_port": ("19094", 19094, 19094),
     "clients_cert": ("/c.pem", "/c.pem", Path("/c.pem")),

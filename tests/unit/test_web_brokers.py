@@ -154,6 +154,12 @@ def test_settings_that_somebody_chose_come_first() -> None:
     assert [cell.text for cell in document.tables["sessions"].rows[0].cells[2:6:3]] == ["gRPC", "1.50 kB"]
 
 
+def test_the_transport_of_a_stream_is_shown() -> None:
+    sessions = tuple({"stream": number, "transport": name} for number, name in enumerate(("unix", "wire", "grpc", "x")))
+    rows = broker_view.view(replace(DETAIL, sessions=sessions), PageRequest("/brokers/1")).tables["sessions"].rows
+    assert {row.key: row.cells[2].text for row in rows} == {"0": "wire (Unix)", "1": "wire", "2": "gRPC", "3": DASH}
+
+
 def test_a_broker_that_is_down_says_since_when() -> None:
     document = broker_view.view(replace(DETAIL, broker=GONE), PageRequest("/brokers/3"))
     assert document.fields["down"].text.startswith("Broker does not answer since 2026-")

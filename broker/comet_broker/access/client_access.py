@@ -96,6 +96,7 @@ def is_by_brokers_alone(operation: Operation, kind: Kind, name: str) -> bool:
 
 EVERYTHING: Final = ClientAccess()
 _CALLER: ContextVar[ClientAccess] = ContextVar("caller", default=EVERYTHING)
+_IS_LOCAL: ContextVar[bool] = ContextVar("is_local", default=False)
 
 
 def caller() -> ClientAccess:
@@ -103,6 +104,12 @@ def caller() -> ClientAccess:
     return _CALLER.get()
 
 
-def set_caller(access: ClientAccess) -> None:
+def caller_is_local() -> bool:
+    """Whether the unary call that is being answered came over loopback, so from this machine."""
+    return _IS_LOCAL.get()
+
+
+def set_caller(access: ClientAccess, *, is_local: bool = False) -> None:
     """Called by a transport in the task of the call."""
     _CALLER.set(access)
+    _IS_LOCAL.set(is_local)

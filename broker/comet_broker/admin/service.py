@@ -39,7 +39,7 @@ from comet.wire.protobuf import (
     topic_to_pb,
 )
 from comet_broker import limits
-from comet_broker.access.client_access import caller
+from comet_broker.access.client_access import caller, caller_is_local
 from comet_broker.admin import effects
 from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView
@@ -121,7 +121,7 @@ class AdminService:
         return self._view.state
 
     def _brokers(self) -> list[types.Broker]:
-        draining = self._state.drains
+        draining, is_local = self._state.drains, caller_is_local()
         return [
             types.Broker(
                 id=broker,
@@ -131,6 +131,7 @@ class AdminService:
                 rack=found.value.rack,
                 draining=found.value.draining or broker in draining,
                 wire_port=found.value.wire_port,
+                wire_socket=found.value.wire_socket if is_local else "",
             )
             for broker, found in sorted(self._state.brokers.items())
         ]

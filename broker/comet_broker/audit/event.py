@@ -57,12 +57,12 @@ def cut(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
 
 
 def host_of(peer: str) -> str:
-    """The host of a peer, as gRPC writes it.
+    """The host of a peer, as gRPC writes it; of a caller of the Unix socket its user, without the process.
 
-    >>> host_of("ipv4:10.0.0.7:54321"), host_of("ipv6:%5B::1%5D:54321"), host_of("unix:/tmp/x")
-    ('10.0.0.7', '::1', 'unix:/tmp/x')
+    >>> host_of("ipv4:10.0.0.7:54321"), host_of("ipv6:%5B::1%5D:54321"), host_of("unix:uid=1000,pid=42")
+    ('10.0.0.7', '::1', 'unix:uid=1000')
     """
     scheme, _, address = unquote(peer).partition(":")
     if scheme not in {"ipv4", "ipv6"}:
-        return cut(peer)
+        return cut(peer.partition(",pid=")[0])
     return cut(address.rpartition(":")[0].strip("[]"))

@@ -18,6 +18,7 @@ class Registration:
         self.port = config.port  # the server sets the real ones when they were 0
         self.brokers_port = 0  # of the listener for other brokers; 0: they use that of the clients
         self.wire_port = self.brokers_wire_port = 0  # of the wire; 0: without
+        self.wire_socket = ""  # path of its Unix socket; empty: without
         self._config = config
         self._folder = folder
 
@@ -40,6 +41,7 @@ class Registration:
             brokers_host=self._brokers_host() if self.brokers_port else "",
             brokers_port=self.brokers_port,
             wire_port=self._wire_port(),
+            wire_socket=self._wire_socket(),
             brokers_wire_port=self.brokers_wire_port,
         )
 
@@ -54,6 +56,11 @@ class Registration:
     def _wire_port(self) -> int:
         config = self._config
         return config.advertised_wire_port or (0 if config.advertised_port else self.wire_port)
+
+    def _wire_socket(self) -> str:
+        """Behind a proxy, callers from elsewhere look local."""
+        config = self._config
+        return "" if config.advertised_port or config.advertised_wire_port else self.wire_socket
 
     def _brokers_host(self) -> str:
         config = self._config

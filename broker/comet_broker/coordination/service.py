@@ -5,6 +5,7 @@ from __future__ import annotations
 from comet.errors import TransactionNotOpen
 from comet.v1 import coordination_pb2 as coordination
 from comet.v1 import groups_pb2 as pb
+from comet_broker.access.client_access import caller_is_local
 from comet_broker.cluster.view import ClusterView
 from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.coordination.ends import LocalEnds
@@ -39,7 +40,12 @@ class Coordination:
         number = slots.slot_of(slots.check_name(request.name))
         broker, record = self._coordinator.whereabouts(number)
         return pb.FindCoordinatorResponse(
-            slot=number, broker=broker, host=record.host, port=record.port, wire_port=record.wire_port
+            slot=number,
+            broker=broker,
+            host=record.host,
+            port=record.port,
+            wire_port=record.wire_port,
+            wire_socket=record.wire_socket if caller_is_local() else "",
         )
 
     # ---- transactions

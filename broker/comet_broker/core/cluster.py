@@ -83,6 +83,7 @@ class BrokerRecord(Stored, frozen=True):
     brokers_host: str = ""  # where other brokers connect; empty: as clients do
     brokers_port: int = 0  # 0: as clients do
     wire_port: int = 0  # where clients connect over the wire; 0: nowhere
+    wire_socket: str = ""  # path of the wire's Unix socket, for clients on its machine; empty: none
     brokers_wire_port: int = 0  # where other brokers do, if they have a listener of their own
 
     @property

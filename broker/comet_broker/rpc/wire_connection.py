@@ -153,6 +153,10 @@ class WireConnection(WireProtocol):
         return self.transport
 
     @property
+    def transport_name(self) -> str:
+        return "unix" if self.peer.startswith("unix:") else "wire"
+
+    @property
     def certificate(self) -> dict[str, list[bytes]]:
         """The names in the caller's certificate, by gRPC's names for them."""
         tls = self._connected.get_extra_info("ssl_object")

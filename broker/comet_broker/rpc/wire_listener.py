@@ -2,6 +2,7 @@
 
     accept ─► TLS ─► WireConnection ─► Hello ─► who calls, and what it may do (Audience) ─► session
 
+Connections of its Unix socket take the same way, and count in the same limits; before it, the caller's user is checked.
 A connection counts from its acceptance on, so that handshakes that do not end are bounded, too. Frames that have not
 come whole have a budget of memory: beyond it the connection with the oldest of them is ended.
 
@@ -15,9 +16,10 @@ import logging
 import socket
 import ssl
 from contextlib import suppress
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeAlias
 
-from comet.errors import CometError, Draining, LimitExceeded, Unavailable, UnsupportedVersion
+from comet.errors import CometError, Draining, Forbidden, LimitExceeded, Unavailable, UnsupportedVersion
 from comet.v1 import wire_pb2 as pb
 from comet.wire import framing
 from comet_broker import limits
@@ -25,6 +27,7 @@ from comet_broker.memory.in_flight import InFlight
 from comet_broker.rpc.audience import Audience
 from comet_broker.rpc.listeners import Certificates
 from comet_broker.rpc.methods import COMET, REPLICATION, Endpoint
+from comet_broker.rpc.unix_socket import UnixSocket, admit
 from comet_broker.rpc.wire_connection import WireConnection, WireContext
 from comet_broker.streams.stream_writer import Outbox, ServedStream
 
@@ -37,11 +40,13 @@ ACCEPT_AGAIN_S: Final = 0.1  # after the process had no descriptor left
 TICK_S: Final = 1.0
 
 
+Address: TypeAlias = "tuple[str, int] | tuple[str, int, int, int]"
+
+
 class WireListener:
     def __init__(self, broker: Endpoint, audience: Audience, *, connections_max: int, memory_bytes: int) -> None:
         self.outbox = Outbox()
         self.buffer = framing.read_buffer()
-        self.port = 0
         self._broker = broker
         self._audience = audience
         self._connections_max = connections_max
@@ -51,7 +56,8 @@ class WireListener:
         self._open: set[WireConnection] = set()
         self._greeting: set[asyncio.Task[None]] = set()  # connections whose handshake is under way
         self._tasks: list[asyncio.Task[None]] = []
-        self._socket: socket.socket | None = None
+        self._sockets: list[socket.socket] = []
+        self._unix: UnixSocket | None = None
         self._context: ssl.SSLContext | None = None
         self._emptied: asyncio.Event | None = None  # while it waits for the end of connections
 
@@ -70,28 +76,40 @@ class WireListener:
             listening.close()
             hint = {"hint": "choose another --wire-port, or 0 for a free one"}
             raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror or error}", details=hint) from None
-        self._socket = listening
+        self._sockets.append(listening)
         self._context = None if certificates is None else certificates.context
-        self.port = int(listening.getsockname()[1])
-        return self.port
+        return int(listening.getsockname()[1])
+
+    def listen_here(self, folder: Path) -> str:
+        """The path of the Unix socket on which it listens in a folder that this process has locked, with the TLS of
+        `listen`; empty: there is none, as the log says."""
+        found = UnixSocket(folder)
+        listening = found.listen(BACKLOG)
+        if listening is None:
+            return ""
+        self._unix = found
+        self._sockets.append(listening)
+        return str(found.path)
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._accept(), name="accept connections of the wire"),
             loop.create_task(self._tick(), name="look after connections of the wire"),
+            *(loop.create_task(self._accept(one), name="accept connections of the wire") for one in self._sockets),
         ]
 
     async def close(self, grace_s: float | None) -> None:
         """Takes no more connections; ends those that are left after so long."""
-        accepting = [*self._tasks[:1], *self._greeting]
+        accepting = [*self._tasks[1:], *self._greeting]
         for task in accepting:
             task.cancel()
         if accepting:
             await asyncio.wait(accepting)
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        for listening in self._sockets:
+            listening.close()
+        self._sockets.clear()
+        if self._unix is not None:
+            self._unix.remove()
         if self._open and grace_s:
             self._emptied = asyncio.Event()
             with suppress(TimeoutError):
@@ -107,12 +125,11 @@ class WireListener:
 
     # ---- connections
 
-    async def _accept(self) -> None:
+    async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        assert self._socket is not None
         while True:
             try:
-                accepted, address = await loop.sock_accept(self._socket)
+                accepted, address = await loop.sock_accept(listening)
             except OSError as error:
                 log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(ACCEPT_AGAIN_S)
@@ -120,15 +137,34 @@ class WireListener:
             if len(self._open) + len(self._greeting) >= self._connections_max:
                 accepted.close()
                 continue
-            task = loop.create_task(self._greet(accepted, peer_of(address)), name="greet a connection")
+            peer = self._admitted(accepted, address)
+            if peer is None:
+                continue
+            task = loop.create_task(self._greet(accepted, peer), name="greet a connection")
             self._greeting.add(task)
             task.add_done_callback(self._greeting.discard)
+
+    def _admitted(self, accepted: socket.socket, address: Address) -> str | None:
+        """The peer's name; None: it was refused, and the connection is closed."""
+        try:
+            if accepted.family == socket.AF_UNIX:
+                return admit(accepted)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return peer_of(address)
+        except Forbidden as error:
+            log.info("refused a connection: %s", error.message)
+            if self._context is None:  # with TLS it could not read it
+                with suppress(OSError):
+                    accepted.send(framing.end(error))
+        except OSError as error:
+            log.debug("a connection was over at once: %s", error)
+        accepted.close()
+        return None
 
     async def _greet(self, accepted: socket.socket, peer: str) -> None:
         loop = asyncio.get_running_loop()
         handshake_s = None if self._context is None else limits.CONNECTION_HANDSHAKE_MS / 1000
         try:
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.connect_accepted_socket(
                 lambda: WireConnection(self, peer), accepted, ssl=self._context, ssl_handshake_timeout=handshake_s
             )
@@ -177,7 +213,7 @@ class WireListener:
             )
         context = WireContext(connection.peer, connection.certificate, hello.authorization)
         if hello.call == STREAM and audience.clients:
-            return broker.open_session(connection.peer, audience.access(context), "wire")
+            return broker.open_session(connection.peer, audience.access(context), connection.transport_name)
         if hello.call == REPLICATE and audience.brokers:
             return broker.open_replica_session(connection.peer, audience.identify(context))
         raise UnsupportedVersion(f"this listener has no call {hello.call!r}")
@@ -214,7 +250,7 @@ class WireListener:
                 connection.tick()
 
 
-def peer_of(address: tuple[str, int]) -> str:
+def peer_of(address: Address) -> str:
     """As gRPC writes it.
 
     >>> peer_of(("127.0.0.1", 4321)), peer_of(("::1", 4321))

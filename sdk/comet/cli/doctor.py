@@ -33,7 +33,8 @@ def doctor(
 ) -> None:
     """Check this machine: Python, packages, disk, port, clock, limits, TLS, etcd. Exit code 1 if one will not work.
 
-    With --bootstrap also the cluster: TLS, brokers, their trust in the metadata store, failures, conflicts, leaders.
+    With --bootstrap also the cluster: TLS, brokers, their trust in the metadata store, failures, conflicts, leaders,
+    transports.
 
     Defaults are those of `comet broker`: the environment, then the settings file.
     """
@@ -48,11 +49,13 @@ def doctor(
     if bootstrap is not None:
         from comet.cli._cluster_checks import check_cluster
         from comet.cli._tls_checks import check_connections
+        from comet.cli._transport_checks import check_transports
         from comet.client.bootstrap import parse_addresses
 
         addresses = parse_addresses(bootstrap)
         findings += check_connections(addresses)
         findings += check_cluster(addresses)
+        findings += check_transports(addresses)
     if json_output:
         print_json([finding.document() for finding in findings])
     else:

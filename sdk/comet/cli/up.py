@@ -39,6 +39,9 @@ def up(
     advertised_host: Annotated[
         str, typer.Option("--advertised-host", help="Address for clients, if it differs from --host.")
     ] = "",
+    wire_port: Annotated[
+        int, typer.Option("--wire-port", min=0, max=65535, help="The first broker's port of the wire; 0: any free one.")
+    ] = 0,
     broker_id: Annotated[int, typer.Option("--broker-id", min=1, help="The broker's id.")] = 1,
     brokers: Annotated[
         int, typer.Option("--brokers", min=1, max=9, help="More than one: a cluster on this machine, with etcd.")
@@ -79,6 +82,8 @@ def up(
         secured = _secured(folder, brokers, [host, advertised_host]) if secure else None
         settings = {"host": host, "advertised_host": advertised_host, "log_level": log_level.lower()}
         own = secured.brokers if secured else [{} for _ in range(brokers)]
+        if wire_port:
+            own = [{**one, "wire_port": str(wire_port + number)} for number, one in enumerate(own)]
         for one in own:
             _check_listeners(settings | one, brokers)
         environment = None if secured is None else {**os.environ, **secured.gateway}

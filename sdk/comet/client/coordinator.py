@@ -123,7 +123,7 @@ class Coordinator:
                 request = groups_pb.FindCoordinatorRequest(name=self.name)
                 found = await self._client.request(_FIND, request, groups_pb.FindCoordinatorResponse)
                 address = f"{found.host}:{found.port}"
-                self._client.wires.learn_port(address, found.broker, found.wire_port)
+                self._client.wires.learn_offer(address, found.broker, found.wire_port, found.wire_socket)
             connection = await self._client.connection(address)
         finally:
             self._finding = None

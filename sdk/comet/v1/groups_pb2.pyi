@@ -39,18 +39,20 @@ class FindCoordinatorRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class FindCoordinatorResponse(_message.Message):
-    __slots__ = ("slot", "broker", "host", "port", "wire_port")
+    __slots__ = ("slot", "broker", "host", "port", "wire_port", "wire_socket")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     BROKER_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     WIRE_PORT_FIELD_NUMBER: _ClassVar[int]
+    WIRE_SOCKET_FIELD_NUMBER: _ClassVar[int]
     slot: int
     broker: int
     host: str
     port: int
     wire_port: int
-    def __init__(self, slot: _Optional[int] = ..., broker: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., wire_port: _Optional[int] = ...) -> None: ...
+    wire_socket: str
+    def __init__(self, slot: _Optional[int] = ..., broker: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., wire_port: _Optional[int] = ..., wire_socket: _Optional[str] = ...) -> None: ...
 
 class TopicPartitions(_message.Message):
     __slots__ = ("topic", "topic_id", "partitions")

@@ -191,7 +191,7 @@ class TopicDefaults(_message.Message):
     def __init__(self, config: _Optional[_Union[TopicConfig, _Mapping]] = ..., sources: _Optional[_Mapping[str, SettingSource]] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("id", "host", "port", "version", "rack", "draining", "wire_port")
+    __slots__ = ("id", "host", "port", "version", "rack", "draining", "wire_port", "wire_socket")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
@@ -199,6 +199,7 @@ class Broker(_message.Message):
     RACK_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     WIRE_PORT_FIELD_NUMBER: _ClassVar[int]
+    WIRE_SOCKET_FIELD_NUMBER: _ClassVar[int]
     id: int
     host: str
     port: int
@@ -206,7 +207,8 @@ class Broker(_message.Message):
     rack: str
     draining: bool
     wire_port: int
-    def __init__(self, id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., version: _Optional[str] = ..., rack: _Optional[str] = ..., draining: _Optional[bool] = ..., wire_port: _Optional[int] = ...) -> None: ...
+    wire_socket: str
+    def __init__(self, id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., version: _Optional[str] = ..., rack: _Optional[str] = ..., draining: _Optional[bool] = ..., wire_port: _Optional[int] = ..., wire_socket: _Optional[str] = ...) -> None: ...
 
 class Partition(_message.Message):
     __slots__ = ("index", "leader", "leader_epoch", "replicas", "in_sync", "conflicts")

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -14,7 +15,7 @@ from google.protobuf.message import DecodeError
 from comet import limits
 from comet.errors import CometError, MalformedFrame, Unavailable
 from comet.v1 import wire_pb2 as pb
-from comet.wire import framing
+from comet.wire import framing, unix_socket
 from comet.wire.frames import Frame, Outgoing
 from comet.wire.framing import DATA, FrameReader, Kind
 from comet.wire.tls import TlsFiles
@@ -44,15 +45,24 @@ class WireStream(WireProtocol):
         self._error: CometError | None = None  # why it is over; None: in good order
 
     @classmethod
-    async def open(cls, address: str, hello: pb.WireHello, tls: TlsFiles | None, timeout_s: float) -> WireStream:
-        """Connects, and waits for the broker's Welcome. Raises the error that prevents it."""
+    async def open(
+        cls, address: str, hello: pb.WireHello, tls: TlsFiles | None, timeout_s: float, path: Path | None = None
+    ) -> WireStream:
+        """Connects to an address, or to a Unix socket of the broker there, and waits for the broker's Welcome. Raises
+        the error that prevents it."""
         host, _, port = address.rpartition(":")
+        host = host.strip("[]")
         loop = asyncio.get_running_loop()
         stream = cls(address, hello)
         try:
             async with asyncio.timeout(timeout_s):
                 context = None if tls is None else tls.client_context()
-                await loop.create_connection(lambda: stream, host.strip("[]"), int(port), ssl=context)
+                if path is None:
+                    await loop.create_connection(lambda: stream, host, int(port), ssl=context)
+                else:
+                    name = None if context is None else host
+                    local = unix_socket.connect(path)
+                    await loop.create_unix_connection(lambda: stream, sock=local, ssl=context, server_hostname=name)
                 await stream._greeted
         except TimeoutError:
             stream.cancel()

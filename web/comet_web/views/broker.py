@@ -44,13 +44,14 @@ LOGS: Final = (
 SESSIONS: Final = (
     Column("client", "Client"),
     Column("peer", "Address"),
-    Column("transport", "Transport", title="The wire, or gRPC"),
+    Column("transport", "Transport", title="The wire, over TCP or the broker's Unix socket, or gRPC"),
     Column("subscriptions", "Subscriptions", numeric=True),
     Column("partitions", "Partitions", numeric=True),
     Column("received", "Received", numeric=True),
     Column("sent", "Sent", numeric=True),
     Column("owed", "Pending responses", numeric=True, hidden=True),
 )
+TRANSPORTS: Final = {"unix": "wire (Unix)", "wire": "wire", "grpc": "gRPC"}
 FAILED: Final = (
     Column("kind", "Kind"),
     Column("name", "Name"),
@@ -217,7 +218,7 @@ def _session(session: Mapping[str, object]) -> Row:
     cells = (
         Cell(client),
         Cell(peer),
-        Cell({"wire": "wire", "grpc": "gRPC"}.get(str(session.get("transport")), DASH)),
+        Cell(TRANSPORTS.get(str(session.get("transport")), DASH)),
         numbers.count(_number(session, "subscriptions")),
         numbers.count(_number(session, "partitions")),
         numbers.size(_number(session, "received_bytes")),
