@@ -136,6 +136,7 @@ class Broker:
         self._build_streams()
         self._build_statistics(tail_budget, process)
         services = self._services(records, ends)
+        self.admin = services.admin
         self.methods = methods(services, self.guard.check_trust)
         self._audit_topic: AuditTopic | None = None
         if self.audit is not None:
@@ -266,6 +267,7 @@ class Broker:
             meter=self.meter,
             check_draining=self._drain.check,
             cluster_id=lambda: self.cluster_id,
+            metadata=lambda request: self.admin.fetch_metadata(request),  # noqa: PLW0108 - it is made later
             batch_bytes_max=min(limits.BATCH_BYTES_MAX, self.message_bytes_max - limits.FRAME_BYTES_MAX),
             members=lambda replies: MemberStream(replies, self.coordinator, env.failures),
             sharing=lambda replies, feed: Sharing(replies, feed, topics=self.topics, table=self.shares),

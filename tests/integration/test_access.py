@@ -240,6 +240,7 @@ def frames_of(kind: str) -> list[records_pb2.ClientFrame]:
 FRAME_RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
     "hello": (),
     "ping": (),
+    "fetch_metadata": (),
     "attach": (DESCRIBE,),
     "produce": (WRITE,),
     "find_offset": (DESCRIBE,),

@@ -22,8 +22,8 @@ from comet.v1 import records_pb2 as records
 from comet.wire import unix_socket
 from comet.wire.tls import TlsFiles
 from comet.wire.wire_stream import WireStream
-from comet_broker.rpc import unary_calls
-from comet_broker.rpc.audience import is_local
+from comet_broker.access import client_access
+from comet_broker.access.client_access import is_local
 from comet_broker.server import Server
 from tests.integration.test_listeners import files
 from tests.integration.test_wire import hello, open_wires, secured, served, server, wire_of, work
@@ -244,7 +244,7 @@ async def test_the_path_is_told_to_callers_on_the_machine_only(server: Server, m
 
     assert await paths() == [str(path_of(server))] * 2
     for peer, told_it in (("ipv4:10.1.2.3:4", False), ("ipv6:%5Bfe80::1%5D:4", False), ("ipv6:%5B::1%5D:4", True)):
-        monkeypatch.setattr(unary_calls, "is_local", lambda _, peer=peer: is_local(peer))
+        monkeypatch.setattr(client_access, "is_local", lambda _, peer=peer: is_local(peer))
         assert await paths() == ([str(path_of(server))] * 2 if told_it else ["", ""])
         monkeypatch.undo()
 

@@ -378,7 +378,7 @@ class World:
         access = self.broker.access.of_holder(CredentialHolder(principal, "3f9a51c07d42"), PEER)
 
         async def answered() -> Message:
-            set_caller(access)
+            set_caller(access, PEER)
             access.check(method.needs(request))
             return await method(request)
 

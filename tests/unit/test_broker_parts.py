@@ -187,6 +187,10 @@ class NoFrames:
         self.closed = True
 
 
+async def no_metadata(_: pb.FetchMetadataRequest) -> pb.FetchMetadataResponse:
+    raise AssertionError("not asked here")
+
+
 async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_partition() -> None:
     world = ReplicaWorld()
     await world.lead(in_sync={1: 10})
@@ -200,6 +204,7 @@ async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_part
         meter=meter,
         check_draining=lambda: None,
         cluster_id=lambda: "c",
+        metadata=no_metadata,
         batch_bytes_max=1 << 20,
         members=lambda _: handlers,
         sharing=lambda *_: handlers,

@@ -183,6 +183,10 @@ def test_statistics_have_the_most_throttled(monkeypatch: pytest.MonkeyPatch) -> 
 # ---- streams, on virtual time
 
 
+async def no_metadata(_: pb.FetchMetadataRequest) -> pb.FetchMetadataResponse:
+    raise AssertionError("not asked here")
+
+
 class Handlers:
     """Stands for groups, and for deliveries: there is always one more, if it is to have some."""
 
@@ -258,6 +262,7 @@ class World:
             meter=RequestMeter(),
             check_draining=lambda: None,
             cluster_id=lambda: "c",
+            metadata=no_metadata,
             batch_bytes_max=1 << 20,
             members=lambda _: self.handlers,
             sharing=lambda *_: self.handlers,

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Final, Protocol, TypeAlias
+from urllib.parse import unquote
 
 from comet.errors import CometError, Forbidden, GroupNotFound, TopicNotFound
+from comet.settings.hosts import is_loopback
 from comet.types import AUDIT_TOPIC
 from comet_broker.core.rules import Kind, Operation
 
@@ -100,16 +102,28 @@ _IS_LOCAL: ContextVar[bool] = ContextVar("is_local", default=False)
 
 
 def caller() -> ClientAccess:
-    """The access of the unary call that is being answered."""
+    """The access of the call that is being answered: unary, or of metadata on a stream."""
     return _CALLER.get()
 
 
 def caller_is_local() -> bool:
-    """Whether the unary call that is being answered came over loopback, so from this machine."""
+    """Whether the call that is being answered came from this machine."""
     return _IS_LOCAL.get()
 
 
-def set_caller(access: ClientAccess, *, is_local: bool = False) -> None:
-    """Called by a transport in the task of the call."""
+def set_caller(access: ClientAccess, peer: str) -> None:
+    """Called in the task of the call."""
     _CALLER.set(access)
-    _IS_LOCAL.set(is_local)
+    _IS_LOCAL.set(is_local(peer))
+
+
+def is_local(peer: str) -> bool:
+    """Whether a peer, as gRPC writes it, calls over loopback or a Unix socket.
+
+    >>> is_local("ipv4:127.0.0.1:54321"), is_local("ipv6:%5B::1%5D:54321"), is_local("unix:uid=0,pid=1")
+    (True, True, True)
+    >>> is_local("ipv4:10.0.0.7:54321"), is_local("ipv6:%5Bfe80::1%5D:54321")
+    (False, False)
+    """
+    scheme, _, address = unquote(peer).partition(":")
+    return scheme == "unix" or (scheme in {"ipv4", "ipv6"} and is_loopback(address.rpartition(":")[0]))

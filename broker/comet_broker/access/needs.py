@@ -107,6 +107,7 @@ CALLS: Final[Mapping[str, CallNeeds]] = {
 FRAMES: Final[Mapping[str, FrameNeeds]] = {
     "hello": nothing,
     "ping": nothing,
+    "fetch_metadata": nothing,  # the answer is filtered
     "produce": lambda frame, partitions: _each("write", [frame.partition], partitions),
     "attach": lambda frame, _: (("describe", "topic", frame.topic),),
     "find_offset": lambda frame, partitions: _each("describe", [frame.partition], partitions),

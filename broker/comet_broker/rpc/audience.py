@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
-from urllib.parse import unquote
 
 import grpc.aio
 from google.protobuf.message import Message
 
 from comet.errors import CometError, Forbidden
-from comet.settings.hosts import is_loopback
 from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.rpc.listeners import certified_broker
 from comet_broker.rpc.methods import ADMIN, COMET, Method
@@ -54,16 +52,6 @@ class Audience:
             raise Forbidden(f"the certificate is that of broker {caller}, not of broker {claimed}")
         if method.from_brokers and not self.brokers:
             request.ClearField(method.from_brokers)
-
-
-def is_local(peer: str) -> bool:
-    """Whether a peer, as gRPC writes it, calls over loopback.
-
-    >>> is_local("ipv4:127.0.0.1:54321"), is_local("ipv6:%5B::1%5D:54321"), is_local("ipv4:10.0.0.7:54321")
-    (True, True, False)
-    """
-    scheme, _, address = unquote(peer).partition(":")
-    return scheme in {"ipv4", "ipv6"} and is_loopback(address.rpartition(":")[0])
 
 
 def brokers_of(cluster: str, refused: Callable[[str, CometError], None]) -> Audience:

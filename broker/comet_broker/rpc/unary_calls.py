@@ -23,7 +23,7 @@ from comet_broker import limits
 from comet_broker.access.client_access import set_caller
 from comet_broker.access.quotas import Quotas
 from comet_broker.memory.in_flight import InFlight
-from comet_broker.rpc.audience import Audience, Context, is_local
+from comet_broker.rpc.audience import Audience, Context
 from comet_broker.rpc.methods import Method
 from comet_broker.rpc.status import abort
 
@@ -59,7 +59,7 @@ class UnaryCalls:
         in_flight, audience = self._in_flight, self._audience
         try:
             caller, access = audience.identify(context), audience.access(context)
-            set_caller(access, is_local=is_local(context.peer()))
+            set_caller(access, context.peer())
             in_flight.check()
             usage = self._quotas.limited(access.principal) if audience.clients else None
             if usage is not None:

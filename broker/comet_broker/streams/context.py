@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from comet.v1 import records_pb2 as pb
 from comet.wire.liveness import Liveness
 from comet_broker.access.client_access import ClientAccess
 from comet_broker.access.quotas import ClientUsage
@@ -65,6 +66,7 @@ class SessionContext:
     meter: RequestMeter
     check_draining: Callable[[], None]  # raises Draining once the broker takes nothing new
     cluster_id: Callable[[], str]
+    metadata: Callable[[pb.FetchMetadataRequest], Awaitable[pb.FetchMetadataResponse]]
     batch_bytes_max: int
     members: Callable[[Replies], MemberHandler]
     sharing: Callable[[Replies, Feed], ShareHandler]

@@ -33,6 +33,7 @@ from comet.wire.frames import BROKER_HEARTBEAT, CLIENT_HEARTBEAT, Frame, Outgoin
 from comet.wire.liveness import OF_CLIENTS, LivenessVerdict
 from comet.wire.version import VERSION
 from comet_broker import limits
+from comet_broker.access.client_access import set_caller
 from comet_broker.access.needs import FRAMES
 from comet_broker.streams.answers import AnswerQueue, Replies
 from comet_broker.streams.context import SessionContext, StreamClient
@@ -87,6 +88,7 @@ class Session:
             "subscribe": subscriptions.subscribe,
             "unsubscribe": subscriptions.unsubscribe,
             "find_offset": partitions.find_offset,
+            "fetch_metadata": self._fetch_metadata,
             "hello": self._hello,
             "ping": self._ping,
         }
@@ -211,6 +213,13 @@ class Session:
         else:
             handled = any(part.take(request, kind, content) for part in (self._members, self._sharing))
             assert handled, f"no handler of {kind} frames"
+
+    def _fetch_metadata(self, request: int, wanted: pb.FetchMetadataRequest) -> None:
+        self._replies.spawn(request, self._answer_metadata(request, wanted))
+
+    async def _answer_metadata(self, request: int, wanted: pb.FetchMetadataRequest) -> None:
+        set_caller(self.client.access, self.client.peer)
+        self._replies.answer(pb.ServerFrame(request=request, metadata=await self._context.metadata(wanted)))
 
     def _hello(self, request: int, hello: pb.Hello) -> None:
         self.client.name = hello.client[:200]

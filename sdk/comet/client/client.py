@@ -46,6 +46,7 @@ class Peer:
     def __init__(self, client: Client, address: str, random: Random) -> None:
         self.address = address
         self.connection: Connection | None = None
+        self.calls = 0  # unary ones under way
         self._client = client
         self._channel: Channel | None = None
         self._opening: asyncio.Task[Connection] | None = None
@@ -82,6 +83,8 @@ class Peer:
         self.connection = connection
         connection.on_silent = self._client.silent
         connection.on_lost(self._lost)
+        if self.over_wire is not None:
+            self._client.drop_idle_channels()
         return connection
 
     async def _opened(self) -> Connection:
@@ -103,6 +106,12 @@ class Peer:
         client = self._client
         stream = await client.wires.open(self.address) or self.channel().stream()
         return Connection(stream, self.address, client_name=client.name)
+
+    @property
+    def over_wire(self) -> Connection | None:
+        """Its connection, if that is one over the wire, which carries requests for metadata as well."""
+        connection = self.connection
+        return connection if connection is not None and connection.queue.over_wire else None
 
     @property
     def failing(self) -> bool:
@@ -136,7 +145,16 @@ class Peer:
 
     def renew(self) -> None:
         """Drops a failed channel, unless a stream still uses it."""
-        if self._channel is not None and self.connection is None:
+        if self.connection is None:
+            self._drop_channel()
+
+    def drop_idle_channel(self) -> None:
+        """Drops a channel that neither a stream nor a call uses: an open one takes the broker 20 kB."""
+        if not self.calls and (self.connection is None or self.over_wire is not None):
+            self._drop_channel()
+
+    def _drop_channel(self) -> None:
+        if self._channel is not None:
             self._client.close_later(self._channel)
             self._channel = None
 
@@ -205,6 +223,11 @@ class Client:
         if peer is None:
             peer = self._peers[address] = Peer(self, address, self.random)
         return peer
+
+    def drop_idle_channels(self) -> None:
+        """Once a stream over the wire is open, the channels have done their work: they fetched the metadata."""
+        for peer in self._peers.values():
+            peer.drop_idle_channel()
 
     def check_open(self) -> None:
         if self.closed:
@@ -307,12 +330,19 @@ class Client:
     ) -> M:
         """Calls the broker at an address. Tries once."""
         peer = self._peer(address)
+        if isinstance(request, pb.FetchMetadataRequest) and peer.over_wire is not None:
+            over = await peer.over_wire.call(pb.ClientFrame(fetch_metadata=request), timeout_ms)
+            assert isinstance(over.metadata, response)
+            return over.metadata
         await self.ready()
+        peer.calls += 1
         try:
             answer = await peer.channel().unary(method, request, response, timeout_ms / 1000, acting)
         except Unavailable:
             peer.renew()
             raise
+        finally:
+            peer.calls -= 1
         peer.reached()
         assert isinstance(answer, response)
         return answer
