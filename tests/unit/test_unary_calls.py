@@ -45,6 +45,9 @@ class Call:
         if message is not None:
             self.message.set_result(message.SerializeToString())
 
+    def peer(self) -> str:
+        return "ipv4:10.0.0.7:54321"
+
     async def read(self) -> Any:
         self.reads += 1
         return await self.message

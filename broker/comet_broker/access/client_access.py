@@ -98,7 +98,7 @@ def is_by_brokers_alone(operation: Operation, kind: Kind, name: str) -> bool:
 
 EVERYTHING: Final = ClientAccess()
 _CALLER: ContextVar[ClientAccess] = ContextVar("caller", default=EVERYTHING)
-_IS_LOCAL: ContextVar[bool] = ContextVar("is_local", default=False)
+_PEER: ContextVar[str] = ContextVar("peer", default="")
 
 
 def caller() -> ClientAccess:
@@ -108,13 +108,13 @@ def caller() -> ClientAccess:
 
 def caller_is_local() -> bool:
     """Whether the call that is being answered came from this machine."""
-    return _IS_LOCAL.get()
+    return is_local(_PEER.get())
 
 
 def set_caller(access: ClientAccess, peer: str) -> None:
     """Called in the task of the call."""
     _CALLER.set(access)
-    _IS_LOCAL.set(is_local(peer))
+    _PEER.set(peer)
 
 
 def is_local(peer: str) -> bool:
