@@ -459,6 +459,7 @@ def simulate(seed: int, profile: ClusterProfile | None = None, *, scenario: str 
             "rebalance_ms": random.choice((2_000, 10_000)),
         }
         world = ClusterWorld(loop, seed, drawn.brokers or 3, settings)
+        world.network.wires = drawn.wires or 0.0
         worlds.append(world)
         world.note(f"{drawn} {settings}")
         scenarios.append(ClusterScenario(world, drawn))

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Final
 
+from comet.wire.liveness import OF_CLIENTS
+from comet_broker.rpc.wire_connection import LINGER_S
 from comet_broker.storage.memory import Faults
 from tests.sim.breaking import breaks
 from tests.sim.cluster_world import ClusterWorld
@@ -20,12 +22,15 @@ from tests.sim.lying_disks import folder_put_back, log_cut_short
 from tests.sim.nemesis import batch_spans
 from tests.sim.staged_faults import cut_back_and_lead_again, start_twice_after_a_power_cut
 from tests.sim.store import DELAY_S_MAX, STORE
+from tests.sim.wire import WireLink
 from tests.waiting import until
 
 PAUSE_S_MAX: Final = 9.0  # three leases
 PARTITION_S_MAX: Final = 8.0
 SLOW_DISK_S: Final = 0.4
 IN_SYNC_S_MAX: Final = 8.0  # after a connection between brokers has died silently: 3.5 s, a probe of 1 s, and some more
+# A client is silent for its bound and two checks; then it has time to read the End of the call.
+NOTICED_S: Final = OF_CLIENTS.silence_s + 2 * OF_CLIENTS.check_s + LINGER_S + 1.0
 
 Fault = Callable[[ClusterWorld, Random], Awaitable[None]]
 
@@ -236,6 +241,38 @@ async def one_silent_death(world: ClusterWorld, random: Random) -> None:
             )
 
 
+async def silent_links(world: ClusterWorld, random: Random) -> None:
+    """Connections are silent for a while, one way or both; then they go on, or are reset."""
+    links = [link for link in world.network.links() if random.random() < 0.4]
+    seconds = random.uniform(1.0, random.choice((4.0, 2 * OF_CLIENTS.silence_s)))
+    way = random.choice(("up", "down", "both"))
+    for link in links:
+        link.stall(seconds, up=way != "down", down=way != "up")
+    await asyncio.sleep(seconds - random.uniform(0.0, 1.0))
+    for link in links:
+        if random.random() < 0.5:
+            link.cut("a router forgot the connection")
+
+
+async def one_silent_client(world: ClusterWorld, random: Random) -> None:
+    """The connection of a client over the wire dies silently, while all is well otherwise: both sides notice. For runs
+    in which nothing else goes wrong."""
+    if world.silence.locked():
+        return
+    async with world.silence:
+        links = [link for link in world.network.links() if isinstance(link, WireLink) and not link.replica]
+        if not links:
+            return
+        link, way = random.choice(links), random.choice(("up", "down", "both"))
+        link.die(up=way != "down", down=way != "up")
+        await asyncio.sleep(NOTICED_S)
+        if not link.noticed:
+            world.history.complaints.append(
+                f"{NOTICED_S:.0f} s after the connection of {link.client} to {link.address} had died silently ({way}), "
+                f"client: {link.up.is_closing()}, broker: {link.down is not None and link.down.is_closing()}"
+            )
+
+
 async def bad_weather(world: ClusterWorld, random: Random) -> None:
     world.network.weather.delay_s_max = 0.4
     await asyncio.sleep(random.uniform(0.5, 4))
@@ -394,6 +431,8 @@ FAULTS: Final[dict[str, Fault]] = {
         stall_links,
         silent_death,
         one_silent_death,
+        one_silent_client,
+        silent_links,
         bad_weather,
         store_away,
         store_unsure,
@@ -420,10 +459,10 @@ FAULTS: Final[dict[str, Fault]] = {
 }
 STAGED: Final = ("all_but_one_are_sure", "follower_returns")
 # Faults that are younger than the known seeds. They are drawn apart, so that those seeds stay what they were.
-LATER: Final = ("cut_back_and_lead_again", "start_twice_after_a_power_cut")
+LATER: Final = ("cut_back_and_lead_again", "start_twice_after_a_power_cut", "silent_links")
 LYING: Final = ("folder_put_back", "log_cut_short")  # which want a cluster of three, and little else that goes wrong
 APART: Final = ("silent_death",)
-ALONE: Final = ("one_silent_death",)  # what it asserts holds where nothing else goes wrong
+ALONE: Final = ("one_silent_death", "one_silent_client")  # what it asserts holds where nothing else goes wrong
 APART_SHARE: Final = 0.3
 DRAWN_APART: Final = frozenset({*STAGED, *LATER, *LYING, *APART, *ALONE, "breaks"})
 DRAWN: Final = tuple(sorted(FAULTS.keys() - {*ALONE}))

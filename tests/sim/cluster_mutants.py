@@ -13,8 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from comet import records
+from comet.client.connection import Connection
 from comet.settings.topic import Flush
 from comet.v1 import replication_pb2 as pb
+from comet.wire.framing import HEAD_BYTES, FrameReader
+from comet.wire.liveness import LivenessVerdict
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.view import ClusterView
 from comet_broker.core import replicas
@@ -33,11 +36,13 @@ from comet_broker.ports import Files
 from comet_broker.replication import follower as follower_module
 from comet_broker.replication.follower import LeaderLink
 from comet_broker.replication.leader import ReplicaSession
+from comet_broker.rpc.wire_connection import WireConnection
 from comet_broker.storage import data_folder
 from comet_broker.storage.data_folder import Identity, loss_is_known, open_identity
 from comet_broker.storage.deletion import Deletion
 from comet_broker.storage.log import Log
 from comet_broker.storage.truncation import Truncation
+from comet_broker.streams.session import Session
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
@@ -58,6 +63,7 @@ def mutant(why: str, breaks: str, *faults: str, caught_by: int = 0, **more: Any)
         "admin": False,
         "pause_s": 0.3,
         "final_crash": "none",
+        "wires": 0.0,
         **more,
     }
 
@@ -83,6 +89,61 @@ def follow_a_dead_stream() -> list[Patch]:
 )
 def feed_a_dead_stream() -> list[Patch]:
     return [(ReplicaSession, "_silent", lambda self: None), (ReplicaSession, "fell_behind", lambda *_: None)]
+
+
+@mutant("a client does not give a silent broker up", "C29", "one_silent_client", wires=1.0)
+def trust_a_silent_broker() -> list[Patch]:
+    real = Connection._checked
+
+    def checked(self: Connection, verdict: LivenessVerdict) -> None:
+        real(self, LivenessVerdict.FINE if verdict is LivenessVerdict.SILENT else verdict)
+
+    return [(Connection, "_checked", checked)]
+
+
+@mutant("a broker keeps the stream of a client that is silent", "C29", "one_silent_client", wires=1.0)
+def keep_a_silent_client() -> list[Patch]:
+    real = Session.look
+
+    def look(self: Session, now: float) -> None:
+        self.client.liveness.received += 1
+        real(self, now)
+
+    return [(Session, "look", look)]
+
+
+# ---- bytes of the wire
+
+
+@mutant(
+    "a frame of which a part has come is taken for whole when the connection ends",
+    "C29",
+    "cut_links",
+    wires=1.0,
+    caught_by=2,
+)
+def hand_over_a_part() -> list[Patch]:
+    real = WireConnection.connection_lost
+
+    def connection_lost(self: WireConnection, error: Exception | None) -> None:
+        part = self._reader._rest[HEAD_BYTES:]
+        if part and self.session is not None and not self.ended and not self.session.closed:
+            self.session.receive(part)
+        real(self, error)
+
+    return [(WireConnection, "connection_lost", connection_lost)]
+
+
+@mutant("what is left in the buffer of a loop is not kept when another connection is read", "C29", wires=1.0)
+def share_the_buffer() -> list[Patch]:
+    real = FrameReader.keep
+
+    def keep(self: FrameReader) -> None:
+        real(self)
+        if self._rest:
+            self._rest = bytes(self._buffer[: len(self._rest)])
+
+    return [(FrameReader, "keep", keep)]
 
 
 # ---- acknowledging, and the high watermark

@@ -14,6 +14,7 @@ from tests.sim.workload import TopicPlan
 BREAKING: Final = 0.1  # of the runs, in which code raises, too
 LYING_DISKS: Final = 0.08  # of the seeds
 BESIDE_LYING_DISKS: Final = ("drain", "kill", "late_watch", "partition", "pause", "store_slow")
+WIRES: Final = (0.0, 0.0, 0.5, 1.0)  # the shares of streams over the wire that a seed draws
 FINAL_CRASHES: Final = ("none", "none", "kill all", "drain all", "power one")
 
 
@@ -37,6 +38,7 @@ class ClusterProfile:
     later: bool | None = None  # False: no fault that is younger than the known seeds
     requests: int | None = None  # clients that send requests with a key, beside the producers; none if not said
     crowds: int | None = None  # clients of many producers each, likewise
+    wires: float | None = None  # the share of streams that are over the wire
 
 
 def draw(seed: int, profile: ClusterProfile) -> ClusterProfile:
@@ -63,6 +65,7 @@ def draw(seed: int, profile: ClusterProfile) -> ClusterProfile:
         pause_s=random.choice((0.3, 0.6, 1.2)),
         admin=random.random() < 0.5,
         final_crash=random.choice(FINAL_CRASHES),
+        wires=0.0 if profile.later is False else Random(f"{seed}/wires").choice(WIRES),
     )
     lying = Random(f"{seed}/lying disks")
     if lying.random() < LYING_DISKS:

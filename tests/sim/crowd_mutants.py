@@ -25,7 +25,7 @@ def mutant(why: str, breaks: str, *faults: str, caught_by: int = 0, **more: Any)
     }  # fmt: skip
 
     def register(patches: Patches) -> Patches:
-        profile = ClusterProfile(faults=faults, **given)
+        profile = ClusterProfile(faults=faults, wires=0.0, **given)
         CROWD_MUTANTS[patches.__name__] = Mutant("crowds", why, tuple(breaks.split()), profile, patches, caught_by)
         return patches
 

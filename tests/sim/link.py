@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from comet.errors import CometError, Unavailable
+from comet.errors import CometError, RecordTooLarge, Unavailable
 from comet_broker.rpc.methods import Endpoint
 from comet_broker.streams.stream_writer import ServedStream
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tests.sim.network import Listener, Network
 
 WINDOW_BYTES: Final = 256 << 10  # one direction of one stream; smaller than real, so that it fills
-KEEPALIVE_S: Final = 30.0  # brokers ping every 20 s, and wait 10 s for the answer; clients do not ping
+# gRPC's own pings notice silence after 12 s. Here they are late, so that heartbeats have to notice it.
+KEEPALIVE_S: Final = 30.0
 TCP_GIVES_UP_S: Final = 900.0  # on what it has sent, without an acknowledgement
 
 Way = tuple[str, str]  # from one name to another
@@ -211,7 +212,7 @@ class Link:
         )
         writer = asyncio.get_running_loop().create_task(self._write(session), name=f"writes to {self.client}")
         try:
-            await self._read(session)
+            await self._read(session, broker.message_bytes_max)
             session.input_over()
             await asyncio.wait([writer])
         except CometError as error:
@@ -220,12 +221,17 @@ class Link:
             session.close()
             writer.cancel()
             self.down.end()
+            self.up.sever(Unavailable("the broker ended the call"), 0)
 
-    async def _read(self, session: ServedStream) -> None:
+    async def _read(self, session: ServedStream, frame_bytes_max: int) -> None:
         while not session.closed and (frame := await self.up.get()) is not None:
+            if len(frame) > frame_bytes_max:
+                raise RecordTooLarge(f"a frame of {len(frame)} bytes came, and {frame_bytes_max} is the limit")
             session.receive(frame)
             if session.answers.full:
                 await session.answers.relieved()
+            if session.pause is not None:
+                await session.pause()
 
     async def _write(self, session: ServedStream) -> None:
         try:

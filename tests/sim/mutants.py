@@ -53,11 +53,20 @@ def mutant(
 
 
 CUTS: Final = ("cut_links", "cut_links", "stall_links")
-QUIET: Final = Profile(faults=(), flush=Flush.OS, acks=1, idempotent=True, final_crash="none", retention_records=-1)
+QUIET: Final = Profile(
+    faults=(), flush=Flush.OS, acks=1, idempotent=True, final_crash="none", retention_records=-1, wires=0.0
+)
 
 
 def profile(*faults: str, flush: Flush = Flush.OS, final_crash: str = "none", **more: Any) -> Profile:
-    given: dict[str, Any] = {"acks": 1, "idempotent": True, "retention_records": -1, "deletes": False, **more}
+    given: dict[str, Any] = {
+        "acks": 1,
+        "idempotent": True,
+        "retention_records": -1,
+        "deletes": False,
+        "wires": 0.0,
+        **more,
+    }
     return Profile(faults=faults, flush=flush, final_crash=final_crash, **given)
 
 

@@ -3,6 +3,7 @@
     SimChannel.stream() ──► Link ── up   (client to broker) ──► Session.receive      in the broker's node
                                  └─ down (broker to client) ◄── StreamWriter.next_frame   in the broker's node
     SimPeerChannel.replicate()      the same between two brokers, with a ReplicaSession
+    wire.SimWireStream              either of them over the wire's own code, and bytes
 
 Who speaks has a name: a client its own, a broker its address. A way from one name to another can be blocked: what is
 sent waits until it is open again, and nobody is told, but by a keepalive that stays unanswered.
@@ -11,7 +12,7 @@ Frames of one direction keep their order, as in TCP. Each direction holds at mos
 has not taken, as HTTP/2 does; beyond that the sender waits. A link that is cut loses an arbitrary suffix of what
 was under way, in each direction on its own. A link that hangs is noticed after KEEPALIVE_S by the broker's end; the
 client's end hears of that once something gets through. One that has died silently, as where a firewall forgets it, is
-noticed by TCP after TCP_GIVES_UP_S.
+noticed by TCP after TCP_GIVES_UP_S. KEEPALIVE_S is gRPC's: a link of the wire has the call's own heartbeats only.
 
 The network belongs to no node: what was sent arrives even when the sender has died meanwhile.
 """
@@ -22,6 +23,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 from typing import Any, Final
 
@@ -32,6 +34,7 @@ from comet.wire.protobuf import error_from_pb, error_to_pb
 from comet_broker.rpc.methods import Endpoint, Method
 from tests.sim.link import KEEPALIVE_S, Link, Way
 from tests.sim.loop import Node, SimLoop
+from tests.sim.wire import SimWireListener, SimWireStream, WireLink
 
 REFUSED_S_MAX: Final = 2.0  # how long it takes to learn that a machine is not there
 CONNECT_S_MAX: Final = 5.0
@@ -52,9 +55,15 @@ class Listener:
         self.node = node
         self.broker = broker
         self.methods: dict[str, Method] = {method.path: method for method in broker.methods}
-        self.links: dict[Link, None] = {}
+        self.links: dict[Link | WireLink, None] = {}
         self.calls: dict[asyncio.Future[Message], None] = {}
         self.closed = False
+
+    @cached_property
+    def wire(self) -> SimWireListener:
+        found = SimWireListener(self.broker)
+        self.node.spawn(found.tick(), "looks after the wire")
+        return found
 
 
 class Network:
@@ -62,6 +71,9 @@ class Network:
 
     def __init__(self, loop: SimLoop, random: Random) -> None:
         self.random = random
+        self.wires = 0.0  # the share of streams that are over the wire
+        self.wire_random = Random(0)  # which of them; apart, so that a seed without the wire stays what it was
+        self.complaints: list[str] = []
         self.weather = Weather()
         self._loop = loop
         self._context = copy_context()  # no node's
@@ -86,7 +98,7 @@ class Network:
         """Nothing sent from one to the other arrives until `open_all`, or `unblock`."""
         self._blocked.setdefault((source, target), [])
         for link in self.links():
-            if {link.client, link.address} == {source, target}:
+            if isinstance(link, Link) and {link.client, link.address} == {source, target}:
                 self.later(KEEPALIVE_S, lambda link=link: self._give_up(link))  # type: ignore[misc]
 
     def unblock(self, source: str, target: str) -> None:
@@ -142,7 +154,9 @@ class Network:
             return
         listener.closed = True
         for link in list(listener.links):
-            if silent:
+            if silent and isinstance(link, WireLink):
+                link.vanish()
+            elif silent:
                 self.later(self.random.uniform(0.1, KEEPALIVE_S), lambda link=link: link.cut("silence"))  # type: ignore[misc]
                 link.stall(KEEPALIVE_S * 2, up=True, down=False)
             else:
@@ -157,7 +171,9 @@ class Network:
         for link in self.links():
             if link.client != client:
                 continue
-            if silent:
+            if silent and isinstance(link, WireLink):
+                link.vanish()
+            elif silent:
                 self.later(self.random.uniform(0.1, KEEPALIVE_S), lambda link=link: link.cut("silence"))  # type: ignore[misc]
             else:
                 link.cancel("the client's process is gone")
@@ -165,7 +181,7 @@ class Network:
     def listener(self, address: str) -> Listener | None:
         return self._listeners.get(address)
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Link | WireLink]:
         return [link for listener in self._listeners.values() for link in listener.links]
 
     # ---- for clients, and for brokers that call others
@@ -262,13 +278,15 @@ class SimChannel:
         self._network = network
         self._client = client
         self._address = address
-        self._streams: list[SimStream] = []
+        self._streams: list[SimStream | SimWireStream] = []
 
-    def stream(self) -> SimStream:
+    def stream(self) -> SimStream | SimWireStream:
         return self._new_stream(replica=False)
 
-    def _new_stream(self, *, replica: bool) -> SimStream:
-        stream = SimStream(self._network, self._client, self._address, replica=replica)
+    def _new_stream(self, *, replica: bool) -> SimStream | SimWireStream:
+        network = self._network
+        kind = SimWireStream if network.wires and network.wire_random.random() < network.wires else SimStream
+        stream = kind(network, self._client, self._address, replica=replica)
         self._streams = [*self._streams[-15:], stream]
         return stream
 
@@ -306,7 +324,7 @@ class SimChannel:
 class SimPeerChannel(SimChannel):
     """ports.PeerChannel."""
 
-    async def replicate(self, _: object) -> SimStream:
+    async def replicate(self, _: object) -> SimStream | SimWireStream:
         return self._new_stream(replica=True)
 
 

@@ -21,7 +21,7 @@ from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_delivery
 from tests import poison
 from tests.property import records_oracle as oracle
 from tests.sim.history import Call, History, Outcome, PartitionName
-from tests.sim.network import Network
+from tests.sim.network import Network, SimStream
 
 ANSWER_S_MAX: Final = 20.0
 BATCH_BYTES_MAX: Final = 80 << 10  # more than any producer of the simulation puts into one batch
@@ -33,7 +33,7 @@ class RawClient:
     def __init__(self, network: Network, name: str, address: str) -> None:
         self.name = name
         self.deliveries: list[bytes] = []  # that came while an answer was waited for
-        self._stream = network.connect(name)(address).stream()
+        self._stream = SimStream(network, name, address)  # over gRPC: it sends no heartbeats
         self._request = 0
 
     async def ask(self, frame: pb.ClientFrame) -> pb.ServerFrame:

@@ -28,7 +28,7 @@ def mutant(why: str, breaks: str, *faults: str, caught_by: int = 0, **more: Any)
     }  # fmt: skip
 
     def register(patches: Patches) -> Patches:
-        profile = ClusterProfile(faults=faults, **given)
+        profile = ClusterProfile(faults=faults, wires=0.0, **given)
         REQUEST_MUTANTS[patches.__name__] = Mutant("requests", why, tuple(breaks.split()), profile, patches, caught_by)
         return patches
 

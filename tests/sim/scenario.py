@@ -60,6 +60,7 @@ class Profile:
     final_crash: str | None = None
     producers: int | None = None
     later: bool | None = None  # False: no fault that is younger than the known seeds
+    wires: float | None = None  # the share of streams that are over the wire
 
 
 def draw(seed: int, profile: Profile) -> Profile:
@@ -78,6 +79,7 @@ def draw(seed: int, profile: Profile) -> Profile:
         deletes=random.random() < 0.4,
         final_crash=random.choice(("none", "kill", "power", "drain", "drain then power")),
         producers=random.randint(1, 3),
+        wires=0.0 if profile.later is False else Random(f"{seed}/wires").choice((0.0, 0.0, 0.5, 1.0)),
     )
     given = {name: getattr(profile, name) for name in Profile.__slots__ if getattr(profile, name) is not None}
     return replace(drawn, **given)
@@ -366,6 +368,7 @@ def simulate(seed: int, profile: Profile | None = None) -> Result:
     async def main(loop: SimLoop) -> None:
         loop.seconds_max = RUN_S_MAX
         world = World(loop, seed)
+        world.network.wires = drawn.wires or 0.0
         worlds.append(world)
         world.note(f"{drawn}")
         await Scenario(world, drawn).run()

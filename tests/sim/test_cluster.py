@@ -84,8 +84,21 @@ def test_after_a_silent_death_of_a_connection_all_are_in_sync_again_soon(seed: i
     assert result.history.faults["one_silent_death"] > 3
 
 
-def test_a_seed_is_one_run() -> None:
-    assert fingerprint(run_one("cluster", 3)) == fingerprint(run_one("cluster", 3))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_both_sides_notice_the_silent_death_of_a_clients_connection(seed: int) -> None:
+    profile = ClusterProfile(
+        faults=("one_silent_client",), fault_every_s=1.5, wires=1.0, replicas=3, final_crash="none", admin=False
+    )
+    result = run_one("cluster", seed, profile)
+    assert result.ok, report(result)
+    assert result.history.faults["one_silent_client"] > 3
+
+
+@pytest.mark.parametrize("wires", [0.0, 1.0])
+def test_a_seed_is_one_run(wires: float) -> None:
+    profile = ClusterProfile(wires=wires)
+    assert fingerprint(run_one("cluster", 3, profile)) == fingerprint(run_one("cluster", 3, profile))
 
 
 def test_without_faults_nothing_fails() -> None:

@@ -28,6 +28,8 @@ class World:
         self.seed = seed
         self.history = History()
         self.network = Network(loop, self.random("network"))
+        self.network.wire_random = self.random("wire")
+        self.network.complaints = self.history.complaints
         self.clock = SimClock(loop)  # of the clients
         self.store = MemoryStore(self.clock)
         self.hosts = [Host(loop, self.random("host"), self.network, self.history, self.store)]
