@@ -177,6 +177,8 @@ def from_status(error: grpc.aio.AioRpcError, address: str) -> CometError:
     if sent is not None:
         return sent
     match error.code():
+        case grpc.StatusCode.OK:  # a write after the end
+            return Unavailable(f"the broker at {address} ended the connection")
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Timeout(f"no answer from {address} in time; the request may or may not have been done")
         case grpc.StatusCode.UNAVAILABLE:
