@@ -17,8 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 import comet
+from comet.client.wires import Wires
 from comet.security.certificates import Authority
 from comet.security.signed_tokens import LEEWAY_S
+from comet.wire.transport import Stream
 from comet_broker.access import tokens
 from comet_broker.config import BrokerConfig
 from comet_broker.server import Server
@@ -152,6 +154,28 @@ async def test_an_expired_token_ends_its_streams_and_a_renewed_one_goes_on(issue
     async with comet.Consumer(issuer.bootstrap(token), TOPIC, start="latest") as consumer:
         with pytest.raises(comet.CredentialsRefused, match="has expired"):
             await anext(consumer)
+
+
+async def test_a_token_that_the_wire_refuses_is_renewed_once(issuer: Issuing, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, refusals = Wires.open, 0
+
+    async def refusing(wires: Wires, address: str) -> Stream | None:
+        nonlocal refusals
+        if refusals < wanted:
+            refusals += 1
+            issuer.token("ann", "key-0", seconds=600 + refusals)  # an agent has renewed the file
+            raise comet.CredentialsRefused("the token has expired")
+        return await opened(wires, address)
+
+    monkeypatch.setattr(Wires, "open", refusing)
+    wanted = 1
+    async with comet.Producer(issuer.bootstrap(issuer.token("ann", "key-0"))) as producer:
+        await producer.publish(TOPIC, b"1")
+    assert refusals == 1
+    wanted, refusals = 2, 0
+    async with comet.Producer(issuer.bootstrap(issuer.token("ann", "key-0"))) as producer:
+        with pytest.raises(comet.CredentialsRefused):
+            await producer.publish(TOPIC, b"1")
 
 
 async def test_a_removed_key_ends_the_streams_of_its_tokens(issuer: Issuing) -> None:

@@ -19,6 +19,7 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from comet.v1 import wire_pb2 as pb
+from comet.wire.frames import Outgoing, joined
 from comet.wire.framing import VERSION
 from comet.wire.wire_stream import STREAM_CALL, WireStream
 from comet_broker.rpc.audience import Audience
@@ -80,8 +81,8 @@ class SimWireConnection(WireConnection):
         super().__init__(host, peer)
         self.link = link
 
-    async def _write(self, frame: bytes) -> None:
-        self.link.sent_down.note(frame)
+    async def _write(self, frame: Outgoing) -> None:
+        self.link.sent_down.note(joined(frame))
         await super()._write(frame)
 
 

@@ -91,21 +91,24 @@ class Peer:
         """A new connection. A refused token is renewed, once."""
         bearer = await self._client.ready()
         presented = "" if bearer is None else bearer.text()
-        connection = await self._new()
         try:
-            await connection.open()
-        except CometError:
-            refused = isinstance(connection.lost, CredentialsRefused)
-            if bearer is None or not refused or not await bearer.renewed(presented):
+            return await self._new()
+        except CredentialsRefused:
+            if bearer is None or not await bearer.renewed(presented):
                 raise
-            connection = await self._new()
-            await connection.open()
-        return connection
+        return await self._new()
 
     async def _new(self) -> Connection:
         client = self._client
         stream = await client.wires.open(self.address) or self.channel().stream()
-        return Connection(stream, self.address, client_name=client.name)
+        connection = Connection(stream, self.address, client_name=client.name)
+        try:
+            await connection.open()
+        except CometError:
+            if isinstance(connection.lost, CredentialsRefused):
+                raise connection.lost from None
+            raise
+        return connection
 
     @property
     def over_wire(self) -> Connection | None:
