@@ -64,7 +64,7 @@ class SystemProcess:
 
 @lru_cache(maxsize=1)
 def _open_statm() -> int:
-    """A descriptor that stays open: opening the file anew takes most of a look, which follows each large frame."""
+    """A descriptor that stays open: opening the file again takes most of a look, which follows each large frame."""
     return os.open(_STATM, os.O_RDONLY)
 
 

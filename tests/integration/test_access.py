@@ -215,6 +215,7 @@ def frames_of(kind: str) -> list[records_pb2.ClientFrame]:
     made: dict[str, Callable[[], Any]] = {
         "hello": records_pb2.Hello,
         "ping": records_pb2.Ping,
+        "fetch_metadata": records_pb2.FetchMetadataRequest,
         "attach": lambda: records_pb2.Attach(topic=TOPIC),
         "produce": lambda: records_pb2.Produce(partition=1, acks=types_pb2.ACKS_LEADER),
         "find_offset": lambda: records_pb2.FindOffset(partition=1, position=earliest),

@@ -276,13 +276,15 @@ def test_only_adapters_know_grpc() -> None:
 
 
 def test_only_the_files_port_touches_the_disk() -> None:
-    """Besides SQLite's own file, whose checks and copies live next to it, and a Unix socket's, which has no content."""
+    """Besides SQLite's own file, whose checks and copies live next to it, a Unix socket's, which has no content, and
+    /proc, which is on none."""
     allowed_modules = (
         "comet_broker.storage.files",
         "comet_broker.metadata.examine",
         "comet_broker.metadata.etcd_binary",
         "comet_broker.rpc.unix_socket",
         "comet_broker.server",
+        "comet_broker.system",
         "comet_broker.__main__",
     )
 

@@ -84,7 +84,8 @@ class Peer:
         connection.on_silent = self._client.silent
         connection.on_lost(self._lost)
         if self.over_wire is not None:
-            self._client.drop_idle_channels()
+            for peer in self._client._peers.values():  # the channels have done their work: they fetched the metadata
+                peer.drop_idle_channel()
         return connection
 
     async def _opened(self) -> Connection:
@@ -226,11 +227,6 @@ class Client:
         if peer is None:
             peer = self._peers[address] = Peer(self, address, self.random)
         return peer
-
-    def drop_idle_channels(self) -> None:
-        """Once a stream over the wire is open, the channels have done their work: they fetched the metadata."""
-        for peer in self._peers.values():
-            peer.drop_idle_channel()
 
     def check_open(self) -> None:
         if self.closed:

@@ -198,14 +198,14 @@ class Connection:
     # ---- writing and reading
 
     async def _write(self) -> None:
-        stream, queue, liveness = self._stream, self.queue, self.watch.liveness
+        stream, queue, watch = self._stream, self.queue, self.watch
         try:
             while True:
                 frame = queue.next_frame(self.leaving)
                 if frame is None:
                     await queue.changed()
                     continue
-                liveness.sent += 1
+                watch.liveness.sent += 1
                 if isinstance(stream, WireStream):
                     await stream.write(frame)
                 else:

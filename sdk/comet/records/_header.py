@@ -186,7 +186,7 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
 
 def extent(buffer: Buffer, at: int = 0) -> tuple[int, int, int]:
     """The length of the batch at `at`, the offset after it, and its leader epoch. Raises CorruptBatch for a length that
-    cannot be; everything else is checked by whatever opens the batch."""
+    cannot be; the rest is checked when the batch is opened."""
     try:
         base_offset, leader_epoch, length, last_delta = _EXTENT.unpack_from(buffer, at)
     except struct.error:
