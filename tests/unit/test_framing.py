@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comet.errors import Forbidden, RecordTooLarge
@@ -20,6 +20,7 @@ SIZES = st.one_of(
     st.sampled_from([framing.LARGE_BYTES - 1, framing.LARGE_BYTES, framing.LARGE_BYTES + 1]),
     st.integers(framing.READ_BYTES - 20, framing.READ_BYTES + 20),
 )
+FIRST = framing.FIRST_BYTES
 GOLDEN = Path(__file__).parents[1] / "golden" / "wire.txt"
 
 
@@ -73,6 +74,30 @@ def test_any_cut_gives_the_same_frames(sizes: list[int], cuts: list[int], stop_a
         at += cut
     assert found == [(DATA, whole(size, number)[framing.HEAD_BYTES :]) for number, size in enumerate(sizes)]
     assert reader.unfinished_bytes == 0
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.sampled_from([FIRST - 1, FIRST, FIRST + 1, 2 * FIRST, 2 * FIRST + 1, 5]), min_size=1, max_size=3),
+    st.lists(st.integers(1, 5 * FIRST), max_size=4),
+)
+def test_a_frame_whose_memory_grows_as_it_comes_is_the_same(sizes: list[int], cuts: list[int]) -> None:
+    others = Others()
+    reader = FrameReader(others.buffer, 8 * FIRST)
+    data = b"".join(whole(size, number) for number, size in enumerate(sizes))
+    found, at = [], 0
+    for cut in [*cuts, len(data)]:
+        found += feed(reader, others, data[at : at + cut], stop_after=9)
+        at += cut
+        assert reader.unfinished_bytes <= max(FIRST, 2 * at)
+    assert found == [(DATA, whole(size, number)[framing.HEAD_BYTES :]) for number, size in enumerate(sizes)]
+
+
+def test_the_head_of_a_large_frame_takes_little_memory() -> None:
+    others = Others()
+    reader = FrameReader(others.buffer, 8 * FIRST)
+    feed(reader, others, framing.HEAD.pack(8 * FIRST, DATA) + b"x", stop_after=9)
+    assert reader.unfinished_bytes == FIRST
 
 
 def test_a_frame_over_the_limit_is_refused_before_it_takes_memory() -> None:

@@ -22,8 +22,11 @@ READ_BYTES: Final = 256 * limits.KIB
 CONTROL_BYTES_MAX: Final = 16 * limits.KIB  # of a frame beside those of the call: a token fits
 # A frame of which less has come waits as a copy of what has; a larger one is read into memory of its own.
 LARGE_BYTES: Final = 4 * limits.KIB
+# The memory that a frame takes at first, more than batches and deliveries have usually. For a larger one, it doubles as
+# the frame comes: a head alone takes no more.
+FIRST_BYTES: Final = 2 * limits.MIB
 
-assert CONTROL_BYTES_MAX < READ_BYTES
+assert CONTROL_BYTES_MAX < READ_BYTES <= FIRST_BYTES
 
 
 class Kind(IntEnum):
@@ -90,6 +93,7 @@ class FrameReader:
         self._at = self._end = 0  # of the unread bytes in the buffer
         self._large: bytearray | None = None  # a frame that has not come whole
         self._large_kind = 0
+        self._large_size = 0  # as its head says; its memory grows to that as it comes
         self._large_end = 0
         self._after_large = False  # the last frame was: the next one is probably, too
 
@@ -114,8 +118,12 @@ class FrameReader:
         return self._buffer[len(rest) :]
 
     def filled(self, size: int) -> None:
-        if self._large is not None:
+        large = self._large
+        if large is not None:
             self._large_end += size
+            if self._large_end == len(large) < self._large_size:
+                self._large = bytearray(min(2 * len(large), self._large_size))
+                self._large[: len(large)] = large
         else:
             self._at, self._end = 0, len(self._rest) + size
             self._rest = b""
@@ -129,7 +137,7 @@ class FrameReader:
         """The kind and content of the next frame. Raises RecordTooLarge."""
         large = self._large
         if large is not None:
-            if self._large_end < len(large):
+            if self._large_end < self._large_size:
                 return None
             self._large = None
             self._after_large = True
@@ -148,7 +156,8 @@ class FrameReader:
             self._after_large = False
             return kind, bytes(self._buffer[at : at + size])
         if size >= LARGE_BYTES:
-            self._large, self._large_kind, self._large_end = bytearray(size), kind, have
+            self._large, self._large_end = bytearray(min(size, FIRST_BYTES)), have
+            self._large_kind, self._large_size = kind, size
             self._large[:have] = self._buffer[at : self._end]
             self._at = self._end = 0
         return None
