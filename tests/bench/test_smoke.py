@@ -23,7 +23,6 @@ from comet_broker.server import Server
 TINY = Sizes(
     records=3_000,
     each_records=2_000,
-    sync_records=200,
     typed_records=2_500,
     fanout_records=500,
     fanout_processes=3,

@@ -43,7 +43,6 @@ class Sizes:
 
     records: int  # of the bulk loads; of larger records there are as many bytes
     each_records: int
-    sync_records: int
     typed_records: int
     fanout_records: int
     fanout_processes: int
@@ -60,7 +59,6 @@ class Sizes:
 FULL: Final = Sizes(
     records=10_000_000,
     each_records=2_000_000,
-    sync_records=300_000,
     typed_records=4_000_000,
     fanout_records=500_000,
     fanout_processes=FANOUT,
@@ -73,7 +71,6 @@ FULL: Final = Sizes(
 QUICK: Final = Sizes(
     records=2_000_000,
     each_records=500_000,
-    sync_records=50_000,
     typed_records=1_000_000,
     fanout_records=100_000,
     fanout_processes=FANOUT,
@@ -205,7 +202,7 @@ def produce_each(bench: Bench) -> Result:
 
 
 def sync_send(bench: Bench) -> Result:
-    return _produce(bench, "sync_send", bench.topic(), bench.sizes.sync_records)
+    return _produce(bench, "sync_send", bench.topic(), bench.sizes.each_records)
 
 
 def _catch_up(bench: Bench, name: str, records: int, size: int = RECORD_BYTES, *, json: bool = False) -> Result:
