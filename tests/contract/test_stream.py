@@ -141,11 +141,12 @@ async def test_a_frame_of_the_limit_passes_and_a_larger_one_is_refused(world: Wo
 
 
 @contract
-async def test_a_frame_of_the_limit_passes_to_the_client(world: World) -> None:
+async def test_a_frame_of_the_limit_passes_to_the_client_and_a_larger_one_is_refused(world: World) -> None:
     stream, session = await opened(world)
     session.send(bytes(CLIENT_BYTES_MAX))
     assert len(await stream.read() or b"") == CLIENT_BYTES_MAX
-    stream.cancel()
+    session.send(bytes(CLIENT_BYTES_MAX + 1))
+    assert isinstance(await last_error(stream), RecordTooLarge)
 
 
 # ---- the end

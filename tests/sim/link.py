@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, RecordTooLarge, Unavailable
+from comet.limits import MESSAGE_BYTES_MAX
 from comet_broker.rpc.methods import Endpoint
 from comet_broker.streams.stream_writer import ServedStream
 
@@ -225,8 +226,7 @@ class Link:
 
     async def _read(self, session: ServedStream, frame_bytes_max: int) -> None:
         while not session.closed and (frame := await self.up.get()) is not None:
-            if len(frame) > frame_bytes_max:
-                raise RecordTooLarge(f"a frame of {len(frame)} bytes came, and {frame_bytes_max} is the limit")
+            _check_size(frame, frame_bytes_max)
             session.receive(frame)
             if session.answers.full:
                 await session.answers.relieved()
@@ -236,6 +236,14 @@ class Link:
     async def _write(self, session: ServedStream) -> None:
         try:
             while (frame := await session.writer.next_frame()) is not None:
+                _check_size(frame, MESSAGE_BYTES_MAX)
                 await self.down.put(frame)
+        except RecordTooLarge as error:
+            self.refuse(error)
         except CometError:
             session.close()
+
+
+def _check_size(frame: bytes, bytes_max: int) -> None:
+    if len(frame) > bytes_max:
+        raise RecordTooLarge(f"a frame of {len(frame)} bytes came, and {bytes_max} is the limit")

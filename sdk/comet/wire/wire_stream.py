@@ -160,7 +160,8 @@ class WireStream(WireProtocol):
         except (CometError, DecodeError) as error:
             reason = error.message if isinstance(error, CometError) else "its last frame does not parse"
             text = f"{self.address} does not speak Comet's wire: {reason}"
-            self._end(MalformedFrame(text) if self._greeted.done() else Unavailable(text))
+            malformed = type(error) if isinstance(error, CometError) else MalformedFrame
+            self._end(malformed(text) if self._greeted.done() else Unavailable(text))
         finally:
             self._reader.keep()
         if self._waiter is not None and unread and not self._waiter.done():
