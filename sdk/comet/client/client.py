@@ -154,7 +154,8 @@ class Peer:
 
     def drop_idle_channel(self) -> None:
         """Drops a channel that neither a stream nor a call uses: an open one takes the broker 20 kB."""
-        if not self.calls and (self.connection is None or self.over_wire is not None):
+        unused = self._opening is None if self.connection is None else self.over_wire is not None
+        if unused and not self.calls:
             self._drop_channel()
 
     def _drop_channel(self) -> None:
