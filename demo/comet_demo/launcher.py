@@ -59,7 +59,7 @@ def run(options: Options) -> QuoteTable:
     """Runs the demo and returns the last state of the table. Ctrl-C ends it."""
     quote_table = QuoteTable()
     for number in set(STOP_SIGNALS) - {signal.SIGINT}:  # a closed terminal must not leave a broker behind
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, _as_ctrl_c)
     crew = Crew("comet-demo-", "SPARK_LOCAL_DIRS")
     with suppress(KeyboardInterrupt), crew:  # the normal end of the demo and its processes
         try:
@@ -68,6 +68,13 @@ def run(options: Options) -> QuoteTable:
             for number in STOP_SIGNALS:  # once is enough
                 signal.signal(number, signal.SIG_IGN)
     return quote_table
+
+
+def _as_ctrl_c(number: int, frame: object) -> None:
+    """Ctrl-C cancels what runs on an event loop. An exception out of a handler would come out of whatever runs then:
+    uvloop takes one out of a transport for the end of its connection."""
+    del number, frame
+    signal.raise_signal(signal.SIGINT)
 
 
 def _start_and_watch(quote_table: QuoteTable, crew: Crew, options: Options) -> None:

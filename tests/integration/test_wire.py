@@ -12,6 +12,8 @@ from typing import Any, Final
 import pytest
 
 import comet
+import comet.sync
+from comet.client.connection import Connection
 from comet.client.wires import Wires
 from comet.security.certificates import Authority
 from comet.v1 import records_pb2 as records
@@ -19,6 +21,7 @@ from comet.v1 import replication_pb2 as replication
 from comet.v1 import types_pb2 as types
 from comet.v1 import wire_pb2 as pb
 from comet.wire import framing
+from comet.wire.frames import Frame, parse_delivery
 from comet.wire.framing import Kind
 from comet.wire.tls import TlsFiles
 from comet.wire.wire_stream import STREAM_CALL, WireStream
@@ -435,3 +438,26 @@ async def test_a_frame_has_to_come_whole_in_time(server: Server, monkeypatch: py
     found = await ending
     assert isinstance(found, comet.Timeout) and "not come whole" in found.message
     wire.close()
+
+
+async def _interrupted(server_address: str) -> None:
+    async with comet.Consumer(server_address, "quotes", start="earliest") as consumer:
+        await consumer.get()
+        await asyncio.Event().wait()
+
+
+def test_an_interrupt_while_a_frame_is_taken_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transports of uvloop take an exception of their protocol for the end of the connection, also this one."""
+    take = Connection._take
+
+    def interrupted(connection: Connection, frame: Frame) -> None:
+        take(connection, frame)
+        if parse_delivery(frame) is not None:
+            raise KeyboardInterrupt
+
+    with comet.testing.broker(["quotes"]) as broker:
+        with comet.sync.Producer(broker.address) as producer:
+            producer.publish("quotes", b"1")
+        monkeypatch.setattr(Connection, "_take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            comet.run(asyncio.wait_for(_interrupted(broker.address), 30))

@@ -133,9 +133,12 @@ class WireStream(WireProtocol):
         return self._reader.room()
 
     def buffer_updated(self, size: int) -> None:
-        self.heard = True
-        self._reader.filled(size)
-        self._take()
+        try:
+            self.heard = True
+            self._reader.filled(size)
+            self._take()
+        except (KeyboardInterrupt, SystemExit) as interrupt:  # uvloop takes it for the end of the connection
+            asyncio.get_running_loop().call_soon(_interrupt, interrupt)
 
     def connection_lost(self, error: Exception | None) -> None:
         why = "the broker closed it" if error is None else str(error)
@@ -202,3 +205,8 @@ class WireStream(WireProtocol):
 
     def _failure(self) -> CometError:
         return self._error or Unavailable(f"the broker at {self.address} has ended the stream")
+
+
+def _interrupt(interrupt: BaseException) -> None:
+    """Out of a callback, it ends the loop."""
+    raise interrupt
