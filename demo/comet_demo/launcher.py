@@ -71,8 +71,8 @@ def run(options: Options) -> QuoteTable:
 
 
 def _as_ctrl_c(number: int, frame: object) -> None:
-    """Ctrl-C cancels what runs on an event loop. An exception would come out of the callback that runs just then: uvloop
-    takes one out of a transport for the end of its connection."""
+    """Ctrl-C cancels what runs on an event loop. An exception would come out of the callback that runs just then, and
+    uvloop takes one out of a transport for the end of its connection."""
     del number, frame
     signal.raise_signal(signal.SIGINT)
 
