@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import math
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from comet.errors import Closed, InvalidArgument, Timeout
 
 T = TypeVar("T")
+
+# A signal that comes in the moment before a wait begins does not end it; Python looks for it between two waits.
+_LOOK_S: Final = 0.5
 
 _starting = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -99,7 +104,11 @@ def _ended(future: concurrent.futures.Future[T], timeout_s: float | None) -> boo
     waiting.acquire()
     # On the loop's thread: an interrupt here could leave the future locked, and the loop waiting for it.
     _background_loop().call_soon_threadsafe(future.add_done_callback, lambda _: waiting.release())
-    return waiting.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s))
+    end = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    while not waiting.acquire(timeout=max(0.0, min(end - time.monotonic(), _LOOK_S))):
+        if time.monotonic() >= end:
+            return False
+    return True
 
 
 async def computed(function: Callable[[], T]) -> T:
