@@ -3,7 +3,7 @@
     folder 0700, socket 0600 ─► the kernel names the caller's user ─► the broker's own or root, else refused
 
 The file is made and removed while this process holds the lock of the data folder. One that a killed broker has left is
-replaced; a file of another kind stays, and then there is no socket.
+replaced. A file of another kind stays, and the broker serves TCP only.
 """
 
 from __future__ import annotations
