@@ -351,7 +351,7 @@ def elect_outside_in_sync() -> list[Patch]:
 
 
 def _impatient(rank: Callable[[_Case, PartitionState, int], int]) -> object:
-    def best(self: _Case, now: PartitionState, *, last_resort: bool, in_time: bool) -> int:
+    def best(self: _Case, now: PartitionState, *, last_resort: bool) -> int:
         alive = [
             broker for broker in now.holders if self._cluster.broker_epoch(broker) and not self._must_not_lead(broker)
         ]
@@ -360,7 +360,7 @@ def _impatient(rank: Callable[[_Case, PartitionState, int], int]) -> object:
     return best
 
 
-def _best_by_rank(self: _Case, now: PartitionState, *, last_resort: bool, in_time: bool) -> int:
+def _best_by_rank(self: _Case, now: PartitionState, *, last_resort: bool) -> int:
     """The election without its second line of defence, the comparison of logs: what a broker says of itself decides.
 
     No mistake about the first line breaks a promise while logs are compared, so those are planted together with this.

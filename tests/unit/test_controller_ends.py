@@ -49,6 +49,34 @@ def test_who_is_away_is_waited_for_as_ever() -> None:
     assert picture.decided(last_resort=True, waited=[TP]).leader == 2
 
 
+def test_a_leader_that_fails_gives_members_that_are_away_a_lease() -> None:
+    """Its broker runs, so no registration has changed since broker 1 was killed, long ago, with every record."""
+    picture = Picture()
+    picture.topic(min_insync=2)
+    picture.brokers(3)
+    picture.brokers(2, lossy=(2,), life=2)
+    picture.partition(PartitionState(3, 8, REPLICAS, members(3), {1: 101, 2: LOSSY}))
+    picture.put(defective_key(3, TP), b"it failed")
+    state = picture.decided(last_resort=True, waited=())
+    assert (state.leader, state.epoch, state.eligible) == (NO_BROKER, 9, {1: 101, 2: LOSSY})
+    picture.ends({2: (0, 0)}, life=2, epoch=9)
+    assert picture.decided(last_resort=True, waited=()).leader == NO_BROKER, "it has said that it has nothing"
+    picture.brokers(1, life=2)
+    picture.ends({1: (7, 20)}, life=2, epoch=9)
+    assert picture.decided(last_resort=True, waited=()).leader == 1, "it is back within the lease"
+
+
+def test_a_leader_that_fails_is_followed_by_one_with_less_if_no_other_is_back_within_a_lease() -> None:
+    picture = Picture()
+    picture.topic(min_insync=2)
+    picture.brokers(3)
+    picture.brokers(2, lossy=(2,), life=2)
+    picture.partition(PartitionState(3, 8, REPLICAS, members(3), {1: 101, 2: LOSSY}))
+    picture.put(defective_key(3, TP), b"it failed")
+    assert picture.decided(last_resort=True, waited=()).leader == NO_BROKER
+    assert picture.decided(last_resort=True, waited=[TP]).leader == 2
+
+
 def test_what_was_said_in_another_epoch_or_life_counts_for_nothing() -> None:
     picture = all_lost_power()
     picture.ends({1: (7, 20), 3: (7, 25)}, life=2)

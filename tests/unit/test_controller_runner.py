@@ -191,6 +191,22 @@ async def test_one_that_may_have_lost_something_leads_only_after_the_others_had_
 
 
 @on_virtual_time
+async def test_others_have_a_lease_to_return_when_a_leader_fails_whose_broker_runs(world: World) -> None:
+    leader, _ = await candidate(world, 1)
+    lossy, _ = await candidate(world, 2, clean=False)
+    spec = TopicSpec(TOPIC, 1, 0, TopicConfig(min_insync=2), 3)
+    await world.put(topic_key("quotes"), spec.encode())
+    state = PartitionState(1, 7, (1, 2, 3), {1: leader.membership.broker_epoch}, {2: core.LOSSY, 3: 3})
+    await world.put(partition_key(TP), state.encode())
+    await asyncio.sleep(10 * SESSION_S)
+    await world.put(defective_key(1, TP))
+    await asyncio.sleep(SESSION_S * 0.9)
+    assert (await state_of(world)).leader == 0
+    await asyncio.sleep(SESSION_S * 0.2)
+    assert (await state_of(world)).in_sync == {2: lossy.membership.broker_epoch}
+
+
+@on_virtual_time
 async def test_a_mark_is_acted_on_when_it_appears(world: World) -> None:
     await candidate(world, 1)
     await candidate(world, 2)

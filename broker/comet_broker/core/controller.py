@@ -28,7 +28,8 @@ Where no member of a `consistent` partition has been running since it was record
 brokers' reports on their disks: of the members that are alive, or if each of them may have lost records, of all copies,
 the one with the greatest (epoch of the last record, end) leads. It has all that any other one of them still has: a log
 that holds records of an epoch holds all that was committed in the epochs before. Brokers put these numbers under
-`cluster/ends/` while there is no leader. The controller waits for missing numbers, and for members that are away.
+`cluster/ends/` while there is no leader. The controller waits for missing numbers, and for members that are away, until
+a lease has passed since the partition lost its leader and since any broker last registered or left.
 
 A last resort is decided by who is away, and a view that lags shows a broker as away that is back. So its transaction
 compares the registrations and log ends of all members, too, and is made only if the view has the latest ones.
@@ -92,10 +93,10 @@ def decide(
     """All changes that the state calls for, the most urgent first.
 
     rebalance    the cluster has been healthy for long enough to return leadership to the preferred replicas
-    last_resort  in-sync replicas have had the time to come back: a replica that may have lost records may lead
+    last_resort  for a lease no broker has registered or left: a replica that may have lost records may lead
     only         no partitions but these have changed since all were checked
     undecided    takes the partitions whose decision raises an unexpected error, instead of the error being raised
-    waited       partitions without a leader for long enough for brokers to report their log ends; None: all
+    waited       the partitions for which `last_resort` holds: those without a leader for a lease; None: all
     """
     specs: Specs = {found.value.id: (name, found) for name, found in state.topics.items()}
     alive = {broker: record.create_revision for broker, record in state.brokers.items() if not draining(state, broker)}
@@ -114,8 +115,8 @@ def decide(
             if where not in marked and _is_calm(found.value, alive, folders, rebalance=rebalance):
                 continue
             case = _Case(state, where, found.value, spec.value)
-            in_time = waited is not None and where not in waited
-            wanted = case.settle(rebalance=rebalance, last_resort=last_resort, in_time=in_time)
+            due = last_resort and (waited is None or where in waited)
+            wanted = case.settle(rebalance=rebalance, last_resort=due)
         except Exception as error:
             if undecided is None:
                 raise
@@ -184,10 +185,10 @@ class _Case:
         self._min_insync = spec.config.min_insync
         self._available = spec.config.consistency is Consistency.AVAILABLE
 
-    def settle(self, *, rebalance: bool, last_resort: bool, in_time: bool) -> PartitionState:
+    def settle(self, *, rebalance: bool, last_resort: bool) -> PartitionState:
         now = self._mark(self._now)
         if not self._leads(now, now.leader):
-            now = self._elect(now, last_resort=last_resort, in_time=in_time)
+            now = self._elect(now, last_resort=last_resort)
         if now.leader == NO_BROKER:
             return now
         now = self._move(self._trim(now))
@@ -252,9 +253,9 @@ class _Case:
 
         return replace(now, in_sync=marked(now.in_sync), eligible=marked(now.eligible))
 
-    def _elect(self, now: PartitionState, *, last_resort: bool, in_time: bool) -> PartitionState:
+    def _elect(self, now: PartitionState, *, last_resort: bool) -> PartitionState:
         """A new leader in a new epoch; no leader if there is no candidate, and then in_sync stays as it was."""
-        leader = self._best(now, last_resort=last_resort, in_time=in_time)
+        leader = self._best(now, last_resort=last_resort)
         if leader == NO_BROKER:
             return (
                 now
@@ -280,7 +281,7 @@ class _Case:
             yield Compare(broker_key(broker), 0 if registration is None else registration.mod_revision)
             yield Compare(end_key(broker, self._where), 0 if end is None else end.mod_revision)
 
-    def _best(self, now: PartitionState, *, last_resort: bool, in_time: bool) -> int:
+    def _best(self, now: PartitionState, *, last_resort: bool) -> int:
         """The best candidate by the table at the top; among equals, one that does not drain, then the preferred one."""
         patient = not last_resort and not all(self._cluster.broker_epoch(b) for b in (*now.in_sync, *now.eligible))
         ranked: list[tuple[int, bool, int, int]] = []
@@ -298,7 +299,7 @@ class _Case:
         if sure or rank > _Rank.ANY or self._available:
             return leader
         members = {*now.in_sync, *now.eligible} if rank < _Rank.LOSSY_IN_SYNC else set(now.holders)
-        return self._longest(now, members, wait=in_time or not last_resort)
+        return self._longest(now, members, wait=not last_resort)
 
     def _longest(self, now: PartitionState, members: set[int], *, wait: bool) -> int:
         """Of these members, the one alive with the greatest (epoch of the last record, end); NO_BROKER while `wait` and
