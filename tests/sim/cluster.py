@@ -29,6 +29,7 @@ from tests.sim.cluster_profile import ClusterProfile, ClusterTopic, draw
 from tests.sim.cluster_world import ALL, ClusterWorld
 from tests.sim.crowds import CrowdClient, small_tables
 from tests.sim.history import FinalLog, Outcome, PartitionName, Produce, make_value
+from tests.sim.link import KEEPALIVE_S
 from tests.sim.loop import SimLoop, run
 from tests.sim.lying_disks import operate
 from tests.sim.replicas import Comparison
@@ -460,6 +461,7 @@ def simulate(seed: int, profile: ClusterProfile | None = None, *, scenario: str 
         }
         world = ClusterWorld(loop, seed, drawn.brokers or 3, settings)
         world.network.wires = drawn.wires or 0.0
+        world.network.keepalive_s = drawn.keepalive_s or KEEPALIVE_S
         worlds.append(world)
         world.note(f"{drawn} {settings}")
         scenarios.append(ClusterScenario(world, drawn))

@@ -17,7 +17,6 @@ from comet_broker.storage.memory import Faults
 from tests.sim.breaking import breaks
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.host import Host
-from tests.sim.link import KEEPALIVE_S
 from tests.sim.lying_disks import folder_put_back, log_cut_short
 from tests.sim.nemesis import batch_spans
 from tests.sim.staged_faults import cut_back_and_lead_again, start_twice_after_a_power_cut
@@ -197,7 +196,7 @@ async def stall_links(world: ClusterWorld, random: Random) -> None:
     for link in world.network.links():
         if random.random() < 0.4:
             way = random.choice(("up", "down", "both"))
-            seconds = KEEPALIVE_S + 1 if random.random() < 0.1 else random.uniform(0.05, 4)
+            seconds = world.network.keepalive_s + 1 if random.random() < 0.1 else random.uniform(0.05, 4)
             link.stall(seconds, up=way != "down", down=way != "up")
 
 

@@ -120,7 +120,7 @@ def keep_a_silent_client() -> list[Patch]:
     "C29",
     "cut_links",
     wires=1.0,
-    caught_by=2,
+    caught_by=6,
 )
 def hand_over_a_part() -> list[Patch]:
     real = WireConnection.connection_lost
@@ -223,7 +223,7 @@ def let_the_watermark_fall() -> list[Patch]:
     return [(FollowerState, "learn", learn)]
 
 
-@mutant("a new leader says where the log ends before it knows", "C8", "isolate", "kill", "partition", caught_by=28)
+@mutant("a new leader says where the log ends before it knows", "C8", "isolate", "kill", "partition", caught_by=8)
 def tell_the_end_too_early() -> list[Patch]:
     return [(Partition, "settled", property(lambda self: True))]
 
@@ -291,7 +291,7 @@ def grow_without_broker_epoch() -> list[Patch]:
     "store_unsure",
     "partition",
     "cut_links",
-    caught_by=23,
+    caught_by=15,
 )
 def count_growth_late() -> list[Patch]:
     def recount(self: Replicas) -> None:
@@ -307,7 +307,7 @@ def count_growth_late() -> list[Patch]:
     "lose_store",
     "partition",
     "stall_links",
-    caught_by=10,
+    caught_by=1,
 )
 def shrink_without_the_store() -> list[Patch]:
     def recount(self: Replicas) -> None:
@@ -464,6 +464,7 @@ def move_before_arrival() -> list[Patch]:
     "log_cut_short",
     flush=Flush.OS,
     fault_every_s=3.0,
+    caught_by=1,
 )
 def cut_what_is_committed() -> list[Patch]:
     return [(follower_module, "judged", lambda partition, following: TruncationVerdict.TRUNCATE)]
@@ -476,6 +477,7 @@ def cut_what_is_committed() -> list[Patch]:
     "log_cut_short",
     flush=Flush.OS,
     fault_every_s=3.0,
+    caught_by=1,
 )
 def accept_every_loss() -> list[Patch]:
     def judged(partition: Partition, following: pb.Following) -> TruncationVerdict:

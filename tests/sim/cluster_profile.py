@@ -9,6 +9,7 @@ from typing import Final
 from comet.settings.topic import Consistency, Flush, TopicConfig
 from tests.sim import breaking, cluster_faults
 from tests.sim.cluster_world import ALL
+from tests.sim.link import EARLIER_KEEPALIVE_S, KEEPALIVE_S
 from tests.sim.workload import TopicPlan
 
 BREAKING: Final = 0.1  # of the runs, in which code raises, too
@@ -39,6 +40,7 @@ class ClusterProfile:
     requests: int | None = None  # clients that send requests with a key, beside the producers; none if not said
     crowds: int | None = None  # clients of many producers each, likewise
     wires: float | None = None  # the share of streams that are over the wire
+    keepalive_s: float | None = None  # in which gRPC notices silence
 
 
 def draw(seed: int, profile: ClusterProfile) -> ClusterProfile:
@@ -66,6 +68,7 @@ def draw(seed: int, profile: ClusterProfile) -> ClusterProfile:
         admin=random.random() < 0.5,
         final_crash=random.choice(FINAL_CRASHES),
         wires=0.0 if profile.later is False else Random(f"{seed}/wires").choice(WIRES),
+        keepalive_s=EARLIER_KEEPALIVE_S if profile.later is False else KEEPALIVE_S,
     )
     lying = Random(f"{seed}/lying disks")
     if lying.random() < LYING_DISKS:

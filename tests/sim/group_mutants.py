@@ -89,7 +89,7 @@ def confirm_before_it_is_written() -> list[Patch]:
     AT_MOST_ONCE,
     "pause",
     "lose_store",
-    caught_by=15,
+    caught_by=20,
 )
 def write_without_comparing() -> list[Patch]:
     async def apply(self: Journal, writes: list[Any]) -> None:
@@ -150,7 +150,7 @@ def forget_offsets() -> list[Patch]:
     "kill",
     "store_slow",
     fault_every_s=1.0,
-    caught_by=33,
+    caught_by=15,
 )
 def take_loading_for_nothing() -> list[Patch]:
     real = Coordinator.slot
@@ -201,7 +201,7 @@ def give_without_release() -> list[Patch]:
     return [(Group, "plan", plan)]
 
 
-@mutant("members are told early", "C17 C20 C29", AT_LEAST_ONCE, "kill", "store_slow", fault_every_s=1.0, caught_by=0)
+@mutant("members are told early", "C17 C20 C29", AT_LEAST_ONCE, "kill", "store_slow", fault_every_s=1.0, caught_by=6)
 def tell_before_it_is_stored() -> list[Patch]:
     real = LiveGroup.kick
 
@@ -296,7 +296,7 @@ def begin_at_the_beginning() -> list[Patch]:
 
 
 @mutant(
-    "a failed commit is taken for done", "C34 C21", AT_MOST_ONCE, "kill", "lose_clients", "stall_links", caught_by=4
+    "a failed commit is taken for done", "C34 C21", AT_MOST_ONCE, "kill", "lose_clients", "stall_links", caught_by=10
 )
 def ignore_commit_errors() -> list[Patch]:
     real = Commits.commit
@@ -365,7 +365,7 @@ def commit_for_others() -> list[Patch]:
     return [(fence, "_refusal", refusal), (Groups, "known", anybody), (Transactions, "evicted", lambda *_: None)]
 
 
-@mutant("who coordinates next does not finish what was decided", "C29 C12", EXACTLY_ONCE, "kill", "drain", caught_by=3)
+@mutant("who coordinates next does not finish what was decided", "C29 C12", EXACTLY_ONCE, "kill", "drain", caught_by=5)
 def leave_the_decided_unfinished() -> list[Patch]:
     return [(Transactions, "load", lambda self, items: None)]
 
@@ -483,7 +483,7 @@ def begin_behind_what_was_acquired() -> list[Patch]:
     SHARED,
     callers=3,
     fault_every_s=20.0,
-    caught_by=1,
+    caught_by=4,
 )
 def confirm_what_is_lost() -> list[Patch]:
     real = AcquireCalls._acknowledge

@@ -51,6 +51,7 @@ from tests.sim.group_checks import (
 from tests.sim.group_history import GroupHistory, Lock
 from tests.sim.group_workload import AUDIT, DEAD, IN, OUT, STRATEGIES, CommittedReader, Member, Observer
 from tests.sim.history import PartitionName
+from tests.sim.link import KEEPALIVE_S
 from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
 from tests.sim.workload import ProducerClient, ProducerPlan
@@ -86,6 +87,7 @@ class GroupProfile:
     passing: int | None = None  # members of a group that commits nothing; none if not said
     assignments: tuple[AssignmentStrategy, ...] | None = None  # each life of a member asks for one of these
     named: int | None = None  # of the members at exactly once, so many have a transactional id over all their lives
+    keepalive_s: float | None = None  # in which gRPC notices silence
 
 
 def draw(seed: int, profile: GroupProfile) -> GroupProfile:
@@ -103,6 +105,7 @@ def draw(seed: int, profile: GroupProfile) -> GroupProfile:
         callers=random.choice((0, 0, 1, 2)),
         named=random.choice((0, 1, 2)),
         assignments=random.choice((*[(one,) for one in STRATEGIES], STRATEGIES)),
+        keepalive_s=KEEPALIVE_S,
     )
     given = {f.name: getattr(profile, f.name) for f in fields(profile) if getattr(profile, f.name) is not None}
     return replace(drawn, **given)
@@ -427,6 +430,7 @@ def simulate(seed: int, profile: GroupProfile | None = None, *, scenario: str = 
         loop.seconds_max = RUN_S_MAX
         settings = {"session_ms": 2_000, "replica_lag_ms": 1_000, "rebalance_ms": 2_000}
         world = ClusterWorld(loop, seed, 3, settings, racks="aab")
+        world.network.keepalive_s = drawn.keepalive_s or KEEPALIVE_S
         worlds.append(world)
         world.note(f"{drawn}")
         scenarios.append(GroupScenario(world, drawn))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, RecordTooLarge, Unavailable
 from comet.limits import MESSAGE_BYTES_MAX
+from comet_broker import limits
 from comet_broker.rpc.methods import Endpoint
 from comet_broker.streams.stream_writer import ServedStream
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from tests.sim.network import Listener, Network
 
 WINDOW_BYTES: Final = 256 << 10  # one direction of one stream; smaller than real, so that it fills
-# gRPC's own pings notice silence after 12 s. Here they are late, so that heartbeats have to notice it.
-KEEPALIVE_S: Final = 30.0
+# After which gRPC's pings notice silence. The seeds that found earlier bugs keep the longer one of that time.
+KEEPALIVE_S: Final = (limits.KEEPALIVE_MS + limits.KEEPALIVE_TIMEOUT_MS) / 1000
+EARLIER_KEEPALIVE_S: Final = 30.0
 TCP_GIVES_UP_S: Final = 900.0  # on what it has sent, without an acknowledgement
 
 Way = tuple[str, str]  # from one name to another
@@ -180,7 +182,7 @@ class Link:
         for dies, pipe in [(up, self.up), (down, self.down)]:
             if dies:
                 pipe.die()
-        self._network.later(KEEPALIVE_S, lambda: self.abandon("no answer to a keepalive ping"))
+        self._network.later(self._network.keepalive_s, lambda: self.abandon("no answer to a keepalive ping"))
 
     def _leave(self) -> bool:
         if self.gone:
@@ -197,8 +199,9 @@ class Link:
             self.up.stall(until)
         if down:
             self.down.stall(until)
-        if seconds > KEEPALIVE_S:
-            self._network.later(KEEPALIVE_S, lambda: self.cut("no answer to a keepalive ping"))
+        keepalive_s = self._network.keepalive_s
+        if seconds > keepalive_s:
+            self._network.later(keepalive_s, lambda: self.cut("no answer to a keepalive ping"))
 
     async def serve(self, broker: Endpoint) -> None:
         """The broker's side, as rpc.service does it; runs in the broker's node."""

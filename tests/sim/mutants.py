@@ -82,7 +82,7 @@ def ack_before_fsync() -> list[Patch]:
     "readers see what is written but not yet on disk",
     "C7",
     profile("slow_disk", "slow_disk", "power_cut", flush=Flush.ALWAYS),
-    caught_by=28,  # a reader has to look while a slow sync is under way that the power cut then interrupts
+    caught_by=29,  # a reader has to look while a slow sync is under way that the power cut then interrupts
 )
 def deliver_beyond_the_high_watermark() -> list[Patch]:
     serve = Feed._serve

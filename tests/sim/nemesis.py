@@ -16,7 +16,6 @@ from comet.errors import CometError
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
 from comet_broker.storage.memory import Faults
 from tests.sim.history import Damage
-from tests.sim.link import KEEPALIVE_S
 from tests.sim.world import World
 
 PAUSE_S_MAX: Final = 1.0
@@ -77,7 +76,7 @@ async def hang_links(world: World, random: Random) -> None:
     """Half-open: nobody says that the link is gone."""
     for link in world.network.links():
         if random.random() < 0.3:
-            link.stall(KEEPALIVE_S + random.uniform(1, 30), up=True, down=random.random() < 0.5)
+            link.stall(world.network.keepalive_s + random.uniform(1, 30), up=True, down=random.random() < 0.5)
 
 
 async def bad_weather(world: World, random: Random) -> None:

@@ -10,9 +10,9 @@ sent waits until it is open again, and nobody is told, but by a keepalive that s
 
 Frames of one direction keep their order, as in TCP. Each direction holds at most WINDOW_BYTES that the other side
 has not taken, as HTTP/2 does; beyond that the sender waits. A link that is cut loses an arbitrary suffix of what
-was under way, in each direction on its own. A link that hangs is noticed after KEEPALIVE_S by the broker's end; the
+was under way, in each direction on its own. A link that hangs is noticed after `keepalive_s` by the broker's end; the
 client's end hears of that once something gets through. One that has died silently, as where a firewall forgets it, is
-noticed by TCP after TCP_GIVES_UP_S. KEEPALIVE_S is gRPC's: a link of the wire has the call's own heartbeats only.
+noticed by TCP after TCP_GIVES_UP_S. `keepalive_s` is gRPC's: a link of the wire has the call's own heartbeats only.
 
 The network belongs to no node: what was sent arrives even when the sender has died meanwhile.
 """
@@ -71,6 +71,7 @@ class Network:
 
     def __init__(self, loop: SimLoop, random: Random) -> None:
         self.random = random
+        self.keepalive_s = KEEPALIVE_S
         self.wires = 0.0  # the share of streams that are over the wire
         self.wire_random = Random(0)  # which of them; apart, so that a seed without the wire stays what it was
         self.complaints: list[str] = []
@@ -99,7 +100,7 @@ class Network:
         self._blocked.setdefault((source, target), [])
         for link in self.links():
             if isinstance(link, Link) and {link.client, link.address} == {source, target}:
-                self.later(KEEPALIVE_S, lambda link=link: self._give_up(link))  # type: ignore[misc]
+                self.later(self.keepalive_s, lambda link=link: self._give_up(link))  # type: ignore[misc]
 
     def unblock(self, source: str, target: str) -> None:
         for callback in self._blocked.pop((source, target), ()):
@@ -157,8 +158,8 @@ class Network:
             if silent and isinstance(link, WireLink):
                 link.vanish()
             elif silent:
-                self.later(self.random.uniform(0.1, KEEPALIVE_S), lambda link=link: link.cut("silence"))  # type: ignore[misc]
-                link.stall(KEEPALIVE_S * 2, up=True, down=False)
+                self.later(self.random.uniform(0.1, self.keepalive_s), lambda link=link: link.cut("silence"))  # type: ignore[misc]
+                link.stall(self.keepalive_s * 2, up=True, down=False)
             else:
                 link.abandon("the broker's process is gone")
         for call in list(listener.calls):
@@ -174,7 +175,7 @@ class Network:
             if silent and isinstance(link, WireLink):
                 link.vanish()
             elif silent:
-                self.later(self.random.uniform(0.1, KEEPALIVE_S), lambda link=link: link.cut("silence"))  # type: ignore[misc]
+                self.later(self.random.uniform(0.1, self.keepalive_s), lambda link=link: link.cut("silence"))  # type: ignore[misc]
             else:
                 link.cancel("the client's process is gone")
 

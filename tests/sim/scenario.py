@@ -25,6 +25,7 @@ from comet.wire.protobuf import config_to_pb
 from tests.sim import nemesis
 from tests.sim.checker import SETTLE_S_MAX, check
 from tests.sim.history import FinalLog, Outcome, PartitionName, Produce, make_value
+from tests.sim.link import EARLIER_KEEPALIVE_S, KEEPALIVE_S
 from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
 from tests.sim.workload import (
@@ -369,6 +370,7 @@ def simulate(seed: int, profile: Profile | None = None) -> Result:
         loop.seconds_max = RUN_S_MAX
         world = World(loop, seed)
         world.network.wires = drawn.wires or 0.0
+        world.network.keepalive_s = EARLIER_KEEPALIVE_S if drawn.later is False else KEEPALIVE_S
         worlds.append(world)
         world.note(f"{drawn}")
         await Scenario(world, drawn).run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.cluster_profile import ClusterProfile
+from tests.sim.link import EARLIER_KEEPALIVE_S, KEEPALIVE_S
 from tests.sim.result import Result
 from tests.sim.runs import run_many, run_one, tell
 from tests.sim.test_simulation import fingerprint
@@ -44,6 +45,11 @@ LATER_REGRESSIONS = [
     (8_401_558, "a seek whose unsubscribe was not answered gave records of the old subscription, and skipped to them"),
 ]
 
+# The same as the first, with the keepalive that gRPC has.
+KEEPALIVE_REGRESSIONS = [
+    (4_410_440, "a leader that failed in place was replaced at once by one with less: others had no time to return"),
+]
+
 
 def report(result: Result) -> str:
     return "\n".join(tell(result, verbose=False))
@@ -69,7 +75,14 @@ def test_a_seed_that_found_a_bug_stays_clean(seed: int, why: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "why"), LATER_REGRESSIONS)
 def test_a_seed_of_later_faults_stays_clean(seed: int, why: str) -> None:
-    result = run_one("cluster", seed)
+    result = run_one("cluster", seed, ClusterProfile(keepalive_s=EARLIER_KEEPALIVE_S))
+    assert result.ok, f"{why} is back\n{report(result)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "why"), KEEPALIVE_REGRESSIONS)
+def test_a_seed_with_the_keepalive_of_grpc_stays_clean(seed: int, why: str) -> None:
+    result = run_one("cluster", seed, ClusterProfile(later=False, keepalive_s=KEEPALIVE_S))
     assert result.ok, f"{why} is back\n{report(result)}"
 
 

@@ -7,6 +7,7 @@ import pytest
 from tests.sim.group_mutants import GROUP_MUTANTS
 from tests.sim.group_scenario import GroupProfile
 from tests.sim.hunting import hunt, order
+from tests.sim.link import EARLIER_KEEPALIVE_S
 from tests.sim.note_mutants import NOTE_MUTANTS
 from tests.sim.planting import SEEDS_MAX
 from tests.sim.result import Totals
@@ -48,7 +49,8 @@ def test_no_seed_breaks_a_promise() -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("seed", "groups", "bug"), REGRESSIONS)
 def test_a_seed_that_failed_passes(seed: int, groups: tuple[str, ...], bug: str) -> None:
-    result = run_one("groups", seed, GroupProfile(groups=groups, named=0, assignments=("sticky",)))
+    profile = GroupProfile(groups=groups, named=0, assignments=("sticky",), keepalive_s=EARLIER_KEEPALIVE_S)
+    result = run_one("groups", seed, profile)
     assert result.ok, f"{bug}\n" + "\n".join(tell(result, verbose=False))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.hunting import hunt, order
+from tests.sim.link import EARLIER_KEEPALIVE_S
 from tests.sim.planting import SEEDS_MAX
 from tests.sim.request_mutants import REQUEST_MUTANTS
 from tests.sim.runs import run_many, run_one, tell
@@ -44,7 +45,7 @@ def test_a_seed_that_found_a_bug_stays_clean(seed: int, why: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "why"), LATER_REGRESSIONS)
 def test_a_seed_of_later_faults_stays_clean(seed: int, why: str) -> None:
-    result = run_one("requests", seed)
+    result = run_one("requests", seed, ClusterProfile(keepalive_s=EARLIER_KEEPALIVE_S))
     assert result.ok, f"{why} is back\n" + "\n".join(tell(result, verbose=False))
 
 
