@@ -62,9 +62,9 @@ WITHOUT_RULES: Final = {
         *("Admin/ListTopics", "Admin/ListGroups", "Admin/CheckAccess"),
     )
 }
-# Frames that name nothing; those of transactions are refused as such.
+# Frames that name nothing; those of transactions are refused as such, and metadata is what its call answers.
 ALONE: Final = (
-    *("acknowledge", "credit", "hello", "ping", "subscribe", "unsubscribe"),
+    *("acknowledge", "credit", "fetch_metadata", "hello", "ping", "subscribe", "unsubscribe"),
     *("end_transaction", "open_transactions"),
 )
 
