@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -43,6 +44,7 @@ from tests.waiting import pace, until
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 WAYS = ("own", "nginx", "haproxy", "envoy")
 PROXIES = WAYS[1:]
+LOAD: Final = b"x-load"  # a header with the way of the load that a request is of
 PROXY = "127.0.0.1"  # their address; clients have others of this machine
 RECORDS = "/v1/topics/quotes/records"
 NOTICE_S = 1.5  # longer than Envoy takes to notice
@@ -80,15 +82,23 @@ class World:
 
 
 class Restartable:
-    """A gateway that keeps its port."""
+    """A gateway that keeps its port, and counts the requests of each load."""
 
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
         self._stack = AsyncExitStack()
-        self.server: Server
+        self._counts = Counter[str]()
+        self._server: Server
 
     async def start(self) -> None:
-        self.server = await self._stack.enter_async_context(serving(self._config))
+        self._server = await self._stack.enter_async_context(serving(self._config))
+        app = self._server.config.loaded_app
+
+        async def counting(scope: Any, receive: Any, send: Any) -> None:
+            self._counts[dict(scope.get("headers", ())).get(LOAD, b"").decode()] += 1
+            await app(scope, receive, send)
+
+        self._server.config.loaded_app = counting  # of connections from now on
 
     async def stop(self) -> None:
         await self._stack.aclose()
@@ -96,13 +106,13 @@ class Restartable:
     async def cut(self) -> None:
         """Ends it with all that it was about to answer."""
         for _ in range(2):
-            self.server.stop()
+            self._server.stop()
         await self.stop()
 
-    async def more_requests(self) -> None:
-        """Until some more have come; more than health checks are."""
-        count = self.server.server_state.total_requests + 10
-        assert await until(lambda: self.server.server_state.total_requests >= count, within_s=60)
+    async def more_requests(self, *loads: Load) -> None:
+        """Until some more have come by the way of each: its proxy takes this gateway for one that is up."""
+        wanted = Counter({load.way: self._counts[load.way] + 5 for load in loads})
+        assert await until(lambda: self._counts >= wanted, within_s=60)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -386,28 +396,30 @@ class Load:
     def __init__(self, world: World, way: str) -> None:
         self.failed: list[str] = []
         self.answered = Counter[str]()
-        self._world, self._way = world, way
+        self.way = way
+        self._world = world
         self._ended = asyncio.Event()
 
     async def run(self, kind: str) -> None:
-        async with self._world.client(self._way) as client:
+        async with self._world.client(self.way) as client:
+            client.headers[LOAD.decode()] = self.way
             while not self._ended.is_set():
                 try:
                     answer = await self._send(client, kind)
                 except httpx.HTTPError as error:
-                    self.failed.append(f"{self._way} {kind}: {error!r}")
+                    self.failed.append(f"{self.way} {kind}: {error!r}")
                     continue
-                if self._way == "nginx" and kind == "write once" and answer.status_code == 502:
+                if self.way == "nginx" and kind == "write once" and answer.status_code == 502:
                     continue  # nginx does not know that it may send it again; the client does
                 if answer.status_code != 200:
-                    self.failed.append(f"{self._way} {kind}: {answer.status_code} {answer.text}")
+                    self.failed.append(f"{self.way} {kind}: {answer.status_code} {answer.text}")
                 self.answered[kind] += 1
                 await pace(0.02)  # below the limit of requests of an address
 
     async def _send(self, client: httpx.AsyncClient, kind: str) -> httpx.Response:
         if kind == "read":
             return await client.get("/v1/topics/quotes/partitions/0/records?offset=0&limit=1")
-        headers = {"idempotency-key": f"{self._way}-{self.answered[kind]}"} if kind == "write once" else {}
+        headers = {"idempotency-key": f"{self.way}-{self.answered[kind]}"} if kind == "write once" else {}
         return await client.post(RECORDS, json={"value": 1}, headers=headers)
 
     async def more_answers(self) -> None:
@@ -440,12 +452,12 @@ async def test_no_request_fails_while_gateways_restart(world: World) -> None:
         loaded(world, "envoy", *kinds, "write") as other,
     ):
         for gateway in world.gateways:
-            await gateway.more_requests()
+            await gateway.more_requests(one, other)
             await gateway.stop()
             for load in (one, other):
                 await load.more_answers()
             await gateway.start()
-            await gateway.more_requests()
+            await gateway.more_requests(one, other)
 
 
 @pytest.mark.parametrize(("way", "kinds"), [("nginx", ["read", "write once"]), ("envoy", ["read", "write once"])])
@@ -453,11 +465,12 @@ async def test_what_may_be_repeated_does_not_fail_when_a_gateway_dies(world: Wor
     """Requests that it was answering are cut off."""
     async with loaded(world, way, *kinds) as load:
         for gateway in world.gateways:
-            await gateway.more_requests()
+            await gateway.more_requests(load)
+        for gateway in world.gateways:
             await gateway.cut()
             await load.more_answers()
             await gateway.start()
-            await gateway.more_requests()
+            await gateway.more_requests(load)
 
 
 async def round_trip(bootstrap: str | comet.Bootstrap) -> None:
