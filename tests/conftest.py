@@ -26,17 +26,6 @@ tune_process()
 os.environ["COMET_CONTEXT"] = "none"  # the developer's clusters are not those of the tests
 settings.load_profile(os.environ.get("COMET_HYPOTHESIS", "comet"))
 
-# What starts processes shares the machine and keeps time limits: one after the other, beside all that is computed.
-# Pages wait for a browser most of the time, so they need not wait for the others.
-GROUPS = {
-    "bench": "processes",
-    "integration": "processes",
-    "robustness": "processes",
-    "browser": "pages",
-    "spark": "spark",
-}
-
-
 TESTS = str(Path(__file__).parent)
 WAITING = str(Path(__file__).with_name("waiting.py"))
 _sleep = asyncio.sleep
@@ -62,12 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """For `make test`, which has two workers: a group stays in one of them. (Marks would say the same, but xdist tells
-    its workers of them through the ids of tests, which a later pytest does not let it change.)"""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Groups(LoadScopeScheduling):  # type: ignore[misc] # it has no types
-        def _split_scope(self, nodeid: str) -> str:
-            return GROUPS.get(nodeid.split("/")[1], nodeid)
+    """For `make test`, which has two workers."""
+    from tests.groups import Groups
 
     return Groups(config, log)
