@@ -58,6 +58,7 @@ class Options:
 def run(options: Options) -> QuoteTable:
     """Runs the demo and returns the last state of the table. Ctrl-C ends it."""
     quote_table = QuoteTable()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's script ignores it for what it starts with &
     for number in set(STOP_SIGNALS) - {signal.SIGINT}:  # a closed terminal must not leave a broker behind
         signal.signal(number, _as_ctrl_c)
     crew = Crew("comet-demo-", "SPARK_LOCAL_DIRS")

@@ -107,6 +107,16 @@ async def test_nothing_is_left_however_early_it_ends(tmp_path: Path, there: str,
     assert await until(lambda: not left(folder), within_s=WITHIN_S), left(folder)
 
 
+async def test_one_in_the_background_of_a_script_ends_too(tmp_path: Path) -> None:
+    """There the shell makes its programs ignore Ctrl-C."""
+    folder = tmp_path / "tmp"
+    with demo(folder, first="import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)") as (process, said):
+        assert await until(lambda: _events(said), within_s=WITHIN_S)
+        process.terminate()
+        assert process.wait(WITHIN_S) == 0
+    assert left(folder) == []
+
+
 @pytest.mark.parametrize("files", ["comet-*", "comet-*/gateway.log"])
 async def test_a_broker_by_itself_leaves_nothing_either(tmp_path: Path, files: str) -> None:
     folder = tmp_path / "tmp"
