@@ -125,8 +125,7 @@ async def test_another_symbol_and_another_step_are_in_the_address(page: Page, st
         await expect(page.locator("#price-summary")).to_contain_text("of 1s")
         await shot(page, "quotes-line")
         canvas = page.locator('[data-chart="price"] canvas').first
-        await canvas.focus()
-        await page.keyboard.press("ArrowLeft")
+        await canvas.hover()
         readout = page.locator('[data-chart="price"] [data-readout]')
         await expect(readout).to_contain_text("open")
         await expect(readout).to_contain_text("UTC")

@@ -21,12 +21,12 @@ COLUMNS: Final = (
     Column("last", "Last", numeric=True, wide=False),
     Column("change", "Change", numeric=True, hidden=True),
     Column("percent", "Change", "%", numeric=True, wide=False),
-    Column("bid", "Bid", numeric=True),
-    Column("ask", "Ask", numeric=True),
+    Column("bid", "Bid", numeric=True, hidden=True),
+    Column("ask", "Ask", numeric=True, hidden=True),
     Column("spread", "Spread", numeric=True, hidden=True),
-    Column("volume", "Volume", numeric=True),
-    Column("trend", "15 min", sortable=False),
-    Column("age", "Age", numeric=True, title="since the last quote"),
+    Column("volume", "Volume", numeric=True, hidden=True),
+    Column("trend", "15 min", sortable=False, wide=False),
+    Column("age", "Age", numeric=True, title="since the last quote", hidden=True),
     Column("records", "Quotes", numeric=True, hidden=True),
 )
 

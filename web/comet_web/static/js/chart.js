@@ -1,19 +1,30 @@
-// Charts over time on a canvas: lines, stacked areas, bars, candles with volume. All charts of a page share one cursor:
-// the pointer or the arrow keys move it. A chart is also available as a table.
+// Charts over time on a canvas: lines, stacked areas, candles with volume. All charts of a page show the same stretch of
+// time and share one cursor. A chart is also available as a table, a picture and CSV.
 //
 //   new Chart(canvas, {kind, unit, names}).update({step_s, end_us, values, marks, summary})
 //
-// `kind`: line, area, bar, candle (values: open, high, low, close, volume, then lines over them), candle-line (the same,
-// with the closes as a line). Values are oldest first; null is a gap. The canvas is in a `.plot` of
-// a figure as ui.chart() makes it.
+// `kind`: line, area, candle (values: open, high, low, close, volume, then lines over them), candle-line (the same, with
+// the closes as a line). Values are oldest first; null is a gap. The canvas is in a `.plot` of a figure as ui.chart()
+// makes it.
+//
+//   data ─► visible.js: the values in range ─► #frame: the area and its scales ─► draw.js
+//   chart_gestures.js: pointer, wheel, keys ─► time_view.js: the range, for all charts ─► each is drawn again
 
-import { area, bars, candles, ends, grid, line, mark, scales, stacked, times } from "./draw.js";
+import { follow } from "./chart_gestures.js";
+import { tools } from "./chart_tools.js";
+import { area, bars, candles, clipped, ends, grid, level, line, mark, scales, stacked, tag, times } from "./draw.js";
 import { el, svg } from "./el.js";
-import { ceiling, clock, price, short, tick, ticks, timeTicks } from "./scale.js";
+import { ceiling, clock, fullClock, price, short, tick, tickText, ticks, timeTicks } from "./scale.js";
+import { onView, rangeOf, shownView } from "./time_view.js";
+import { extentOf, visible } from "./visible.js";
 
 const all = new Set();
-const TABLE_ROWS = 60;
 const POINTS_MIN = 120;
+const MARKS_LISTED = 3;
+// A chart of candles shows its newest ones by itself, so wide; other charts on its page show the same time.
+const CANDLE_PIXELS = 8;
+const CANDLES_MIN = 30;
+const PRICE_PIXELS = 48; // of a scale on the right
 const COLORS = ["--s0", "--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7"];
 const NAMED = { text: "--muted", strong: "--text", line: "--line", cursor: "--line-strong", up: "--up", down: "--down", surface: "--surface" };
 
@@ -27,6 +38,8 @@ export class Chart {
     this.readout = this.figure.querySelector("[data-readout]") ?? canvas.parentElement.appendChild(el("div", { class: "readout", hidden: true }));
     this.hidden = new Set();
     this.data = { kind, unit, names, values: [], marks: [], step_s: 1, end_us: 0 };
+    this.shown = null; // what visible() gives, as it was drawn
+    this.selected = null; // [x, x] while a range is being selected
     this.cost_ms = 0; // of the last drawing
     this.size = null;
     this.room = null;
@@ -41,17 +54,18 @@ export class Chart {
     this.data = { ...before, ...data };
     this.plain = this.data.kind === "candle-line";
     if (this.plain) this.data.kind = "candle";
-    if (this.data.kind !== "candle") this.data.values = begun(this.data.values);
+    if (!this.isCandle) this.data.values = begun(this.data.values);
     if (String(before.names) !== String(this.data.names) || !this.keys) this.#legend();
     const { summary } = this.data;
     const text = this.figure.querySelector("[data-summary]");
     if (text && summary !== undefined && text.textContent !== summary) text.textContent = summary;
-    this.#later();
+    this.later();
   }
 
   destroy() {
     all.delete(this);
     this.observer.disconnect();
+    this.unview();
     this.over.remove();
   }
 
@@ -59,7 +73,27 @@ export class Chart {
     return this.data.values[0]?.length ?? 0;
   }
 
-  #later() {
+  get isCandle() {
+    return this.data.kind === "candle";
+  }
+
+  // ---- what is shown
+
+  // All that it has values for.
+  get extent() {
+    return extentOf(this.data);
+  }
+
+  get range() {
+    const { extent } = this;
+    if (shownView()) return rangeOf(extent);
+    const candles = this.isCandle ? this : [...all].find((each) => each.isCandle && each.count);
+    if (!candles) return extent;
+    const count = Math.max(CANDLES_MIN, Math.floor((candles.box?.width ?? candles.room?.[0] ?? 0) / CANDLE_PIXELS));
+    return { from_us: Math.max(extent.from_us, extent.to_us - count * candles.data.step_s * 1e6), to_us: extent.to_us };
+  }
+
+  later() {
     if (this.pending) return;
     this.pending = true;
     requestAnimationFrame(() => {
@@ -79,9 +113,12 @@ export class Chart {
     context.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
     context.clearRect(0, 0, size.width, size.height);
     this.#frame(context, size);
-    if (this.data.kind === "candle") this.#candles(context);
-    else this.#lines(context);
-    this.#marks(context);
+    clipped(context, this.box, size.height, () => {
+      if (this.isCandle) this.#candles(context);
+      else this.#lines(context);
+      this.#marks(context);
+    });
+    this.#labels(context);
     this.#cursor();
     this.cost_ms = performance.now() - began;
   }
@@ -101,129 +138,217 @@ export class Chart {
     return this.size;
   }
 
-  // Draws the axes and sets `box`, the area between them.
+  // Draws the axes and sets `shown`, the values in range, and `box`, the area between the axes.
   #frame(context, size) {
-    const { kind, unit, values, names, end_us, step_s } = this.data;
-    const shown = values.filter((_, index) => !this.hidden.has(index));
-    const candle = kind === "candle";
-    this.tops = kind === "area" || kind === "bar" ? stacked(shown) : null;
+    const { kind, unit, names } = this.data;
+    const candle = this.isCandle;
+    const { from_us, to_us } = this.range;
+    this.shown = visible(this.data, { from_us, to_us }, this.box?.width ?? size.width);
+    const values = this.shown.values.filter((_, index) => !this.hidden.has(index));
+    this.tops = kind === "area" ? stacked(values) : null;
     const room = Math.max(2, Math.floor(size.height / 44));
-    const [low, high] = candle ? span([values[1], values[2], ...values.slice(5)], this.hidden) : [0, ceiling(greatest(this.tops ?? shown), room)];
+    const [low, high] = candle ? this.#span() : [0, ceiling(greatest(this.tops ?? values), room)];
     const font = `${this.font}px ${this.family}`;
     const written = (value) => (candle ? price(value, high - low) : tick(value, unit));
     const found = ticks(low, high, room);
     context.font = font;
-    const left = Math.ceil(Math.max(24, ...found.map((value) => context.measureText(written(value)).width))) + 10;
+    const right = candle || this.canvas.parentElement.dataset.scale === "right";
+    this.side = right ? "right" : "left";
+    const scale = Math.ceil(Math.max(right ? PRICE_PIXELS : 24, ...found.map((value) => context.measureText(written(value)).width))) + 10;
     const bottom = size.height - this.font - 8;
     const height = bottom - 8;
-    this.named = !candle && !this.tops && shown.length > 1 && shown.length < 6 ? names.filter((_, index) => !this.hidden.has(index)) : [];
-    const right = 4 + Math.ceil(Math.max(0, ...this.named.map((name) => context.measureText(name).width + 6)));
-    this.box = { left, top: 8, width: size.width - left - right, height: candle ? height * 0.78 : height, low, high };
+    this.named = !right && !this.tops && values.length > 1 && values.length < 6 ? names.filter((_, index) => !this.hidden.has(index)) : [];
+    const left = right ? 4 : scale;
+    const after = right ? scale + 4 : 4 + Math.ceil(Math.max(0, ...this.named.map((name) => context.measureText(name).width + 6)));
+    const { first, span } = this.shown;
+    this.box = { left, top: 8, width: size.width - left - after, height: candle ? height * 0.78 : height, low, high, first, span };
     this.volume = candle && { ...this.box, top: 8 + height * 0.82, height: height * 0.18, low: 0 };
-    this.scale = scales(this.box, this.count, kind === "candle" || kind === "bar");
-    grid(context, this.box, found, found.map(written), { line: this.colors.line, text: this.colors.text, font });
-    const from_us = end_us - (this.count - 1) * step_s * 1e6;
-    const { found: moments, seconds } = timeTicks(from_us, end_us, this.box.width);
-    const labels = moments.map((time) => ({ x: this.scale.x(this.#at(time)), label: clock(time, seconds) }));
+    this.scale = scales(this.box);
+    grid(context, this.box, found, found.map(written), { line: this.colors.line, text: this.colors.text, font, side: this.side });
+    const { found: moments, seconds } = timeTicks(from_us, to_us, this.box.width);
+    const labels = moments.map((time) => ({ x: this.xOf(time), label: tickText(time, seconds) }));
     times(context, this.box, bottom + 6, labels, { text: this.colors.text, font });
   }
 
+  // The range of prices, with a margin.
+  #span() {
+    const [, highs, lows, , , ...over] = this.shown.values;
+    let [low, high] = [Infinity, -Infinity];
+    for (const values of [highs ?? [], lows ?? [], ...over.filter((_, index) => !this.hidden.has(index + 5))]) {
+      for (const value of values) {
+        if (value === null) continue;
+        if (value < low) low = value;
+        if (value > high) high = value;
+      }
+    }
+    if (low > high) return [0, 1];
+    const air = (high - low) * 0.06 || Math.abs(high) * 0.001 || 1;
+    return [low - air, high + air];
+  }
+
   #lines(context) {
-    const { kind, values } = this.data;
-    const step = Math.round(this.data.end_us / 1e6 / this.data.step_s);
+    const { values, number } = this.shown;
     let stack = 0;
     values.forEach((each, index) => {
       if (this.hidden.has(index)) return;
       const color = this.#color(index);
-      if (this.tops) {
-        const [tops, bottoms] = [this.tops[stack], this.tops[stack - 1]];
-        stack += 1;
-        if (kind === "bar") return bars(context, this.box, tops, bottoms, { color });
-        area(context, this.box, tops, bottoms, { color });
-        return line(context, this.box, tops, { color, width: 1, step });
-      }
-      line(context, this.box, each, { color, fill: values.length === 1, step });
+      if (!this.tops) return line(context, this.box, each, { color, fill: values.length === 1, step: number });
+      const [tops, bottoms] = [this.tops[stack], this.tops[stack - 1]];
+      stack += 1;
+      area(context, this.box, tops, bottoms, { color });
+      line(context, this.box, tops, { color, width: 1, step: number });
     });
-    if (!this.named.length) return;
-    const last = values.flatMap((each, index) => {
-      const value = each.slice(-Math.ceil(each.length / 20)).findLast((one) => one !== null);
-      return this.hidden.has(index) || value === undefined ? [] : [{ y: this.scale.y(value), text: this.data.names[index], color: this.#color(index) }];
-    });
-    ends(context, this.box, last, { font: context.font });
   }
 
   #candles(context) {
-    const { values } = this.data;
-    const { up, down, text, strong } = this.colors;
-    if (this.plain) line(context, this.#slotted(), values[3], { color: this.colors.lines[0] });
+    const { values, number } = this.shown;
+    const { up, down, text } = this.colors;
+    if (this.plain) line(context, this.box, values[3], { color: this.colors.lines[0], step: number });
     else candles(context, this.box, values, { up, down });
     const volume = { ...this.volume, high: greatest([values[4] ?? []]) || 1 };
     if (values[4]) bars(context, volume, values[4], null, { color: text, alpha: 0.35 });
     values.slice(5).forEach((each, index) => {
-      if (!this.hidden.has(index + 5)) line(context, this.#slotted(), each, { color: this.#color(index + 1) });
+      if (!this.hidden.has(index + 5)) line(context, this.box, each, { color: this.#color(index + 1), step: number });
     });
-    const last = values[3].findLast((value) => value !== null);
-    if (last === undefined) return;
-    const at = Math.round(scales(this.box, 2, false).y(last)) + 0.5;
-    context.setLineDash([3, 3]);
-    context.strokeStyle = strong;
-    context.beginPath();
-    context.moveTo(this.box.left, at);
-    context.lineTo(this.box.left + this.box.width, at);
-    context.stroke();
-    context.setLineDash([]);
-    const label = price(last, this.box.high - this.box.low);
-    const width = context.measureText(label).width + 8;
-    context.fillStyle = strong;
-    context.fillRect(this.box.left - width - 2, at - this.font / 2 - 3, width, this.font + 6);
-    context.fillStyle = this.colors.surface;
-    context.textAlign = "right";
-    context.textBaseline = "middle";
-    context.fillText(label, this.box.left - 6, at);
   }
 
-  // Lines go through the middles of the slots of candles.
-  #slotted() {
-    const per = this.box.width / this.count;
-    return { ...this.box, left: this.box.left + per / 2, width: this.box.width - per };
+  // The names of lines at their ends; of candles the newest price, wherever the range ends.
+  #labels(context) {
+    const font = `${this.font}px ${this.family}`;
+    if (this.isCandle) return this.#lastPrice(context, font);
+    if (!this.named.length) return;
+    const last = this.shown.values.flatMap((each, index) => {
+      const value = each.slice(-Math.ceil(each.length / 20)).findLast((one) => one !== null);
+      return this.hidden.has(index) || value === undefined ? [] : [{ y: this.scale.y(value), text: this.data.names[index], color: this.#color(index) }];
+    });
+    ends(context, this.box, last, { font });
+  }
+
+  #lastPrice(context, font) {
+    const [open, , , close] = this.data.values;
+    const at = close.findLastIndex((value) => value !== null);
+    if (at < 0) return;
+    const last = close[at];
+    const color = last >= (open[at] ?? last) ? this.colors.up : this.colors.down;
+    const y = Math.max(this.box.top, Math.min(this.box.top + this.box.height, this.scale.y(last)));
+    level(context, this.box, y, { color });
+    tag(context, this.box.left + this.box.width + 4, y, price(last, this.box.high - this.box.low), { color, text: this.colors.surface, font });
   }
 
   #marks(context) {
-    for (const [time] of this.data.marks ?? []) {
-      const at = this.#at(time);
-      if (at >= 0 && at <= this.count - 1) mark(context, this.box, this.scale.x(at), { color: this.colors.text });
+    const inside = [];
+    const { from_us, to_us } = this.range;
+    for (const one of this.data.marks ?? []) {
+      if (one[0] < from_us || one[0] > to_us) continue;
+      inside.push(one);
+      mark(context, this.box, this.xOf(one[0]), { color: this.colors.text });
     }
+    this.#listMarks(inside);
+  }
+
+  #listMarks(inside) {
+    const list = this.figure.querySelector("[data-marks]");
+    if (!list) return;
+    const said = inside.slice(-MARKS_LISTED).map(([time, text]) => `${clock(time)} ${text}`);
+    if (inside.length > MARKS_LISTED) said.unshift(`${inside.length - MARKS_LISTED} more`);
+    const text = said.length ? `▾ ${said.join(" · ")}` : "";
+    if (list.textContent !== text) [list.textContent, list.hidden, list.title] = [text, !text, text];
+  }
+
+  // ---- time and place
+
+  #at(time_us) {
+    return Math.floor((time_us - this.shown.start_us) / this.shown.step_us);
+  }
+
+  // The middle of a value's time, so that charts with other steps find it.
+  #time(index) {
+    return this.shown.start_us + (index + 0.5) * this.shown.step_us;
+  }
+
+  // The time of a value; of several that are drawn as one, of the first of them.
+  stamp(index) {
+    return this.shown.start_us + index * this.shown.step_us + this.data.step_s * 5e5;
+  }
+
+  xOf(time_us) {
+    const { from_us, to_us } = this.range;
+    return this.box.left + ((time_us - from_us) / (to_us - from_us)) * this.box.width;
+  }
+
+  timeOf(x) {
+    const { from_us, to_us } = this.range;
+    return from_us + ((x - this.box.left) / this.box.width) * (to_us - from_us);
   }
 
   // ---- the cursor, shared by time
 
-  #at(time_us) {
-    return this.count - 1 - (this.data.end_us - time_us) / (this.data.step_s * 1e6);
+  get cursorTime() {
+    return cursor.time_us;
   }
 
-  #time(index) {
-    return this.data.end_us - (this.count - 1 - index) * this.data.step_s * 1e6;
+  // Moves it to the value at a place on this chart; y is null for one that is moved by keys.
+  pointAt(time_us, y = null) {
+    if (!this.shown) return;
+    const [first, last] = [Math.ceil(this.shown.first - 0.5), Math.floor(this.shown.first + this.shown.span - 0.5)];
+    const inside = Math.max(0, first, Math.min(this.shown.count - 1, last, this.#at(time_us)));
+    point(this, this.#time(inside), y);
+  }
+
+  // Moves it by so many values; from the newest one if there is no cursor yet.
+  stepCursor(by) {
+    if (this.shown) this.pointAt(this.#time(cursor.time_us === null ? this.shown.count + Math.min(0, by) : this.#at(cursor.time_us) + by));
+  }
+
+  hideCursor() {
+    point(null, null, null);
+  }
+
+  select(range) {
+    this.selected = range;
+    this.showCursor();
   }
 
   #cursor() {
     const context = this.over.getContext("2d");
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, this.over.width, this.over.height);
-    const index = cursor.time_us === null ? -1 : Math.round(this.#at(cursor.time_us));
-    const inside = index >= 0 && index < this.count && this.box;
+    context.scale(this.size.ratio, this.size.ratio);
+    if (this.selected) this.#selection(context);
+    const index = cursor.time_us === null ? -1 : this.#at(cursor.time_us);
+    const inside = index >= 0 && index < this.shown.count;
     this.#figures(inside ? index : null);
     const mine = inside && cursor.chart === this;
-    this.readout.hidden = !mine;
+    this.readout.hidden = true;
     if (!inside) return;
     const x = this.scale.x(index);
-    context.scale(this.size.ratio, this.size.ratio);
+    if (x < this.box.left || x > this.box.left + this.box.width) return;
+    const foot = this.size.height - this.font - 8;
     context.strokeStyle = this.colors.cursor;
     context.beginPath();
     context.moveTo(Math.round(x) + 0.5, this.box.top);
-    context.lineTo(Math.round(x) + 0.5, this.size.height - this.font - 8);
+    context.lineTo(Math.round(x) + 0.5, foot);
     context.stroke();
-    const lines = this.tops ?? (this.data.kind === "candle" ? [] : this.data.values.filter((_, at) => !this.hidden.has(at)));
-    const colors = this.data.values.map((_, at) => at).filter((at) => !this.hidden.has(at)).map((at) => this.#color(at));
+    const font = `${this.font}px ${this.family}`;
+    const look = { color: this.colors.strong, text: this.colors.surface, font };
+    this.#dots(context, index, x);
+    if (!mine) return;
+    const half = 32;
+    tag(context, Math.max(this.box.left + half, Math.min(this.box.left + this.box.width - half, x)), foot + 8, clock(this.stamp(index)), { ...look, align: "center" });
+    const { y } = cursor;
+    if (y !== null && y >= this.box.top && y <= this.box.top + this.box.height) {
+      level(context, this.box, y, { color: this.colors.cursor });
+      const value = this.box.high - ((y - this.box.top) / this.box.height) * (this.box.high - this.box.low);
+      const label = this.isCandle ? price(value, this.box.high - this.box.low) : short(value, this.data.unit);
+      if (this.side === "right") tag(context, this.box.left + this.box.width + 4, y, label, look);
+      else tag(context, this.box.left - 4, y, label, { ...look, align: "right" });
+    }
+    this.#showReadout(index, x);
+  }
+
+  #dots(context, index, x) {
+    const lines = this.tops ?? (this.isCandle ? [] : this.shown.values.filter((_, at) => !this.hidden.has(at)));
+    const colors = this.shown.values.map((_, at) => at).filter((at) => !this.hidden.has(at)).map((at) => this.#color(at));
     lines.forEach((values, at) => {
       if (values[index] === null || values[index] === undefined) return;
       context.fillStyle = colors[at];
@@ -231,30 +356,44 @@ export class Chart {
       context.arc(x, this.scale.y(values[index]), 3, 0, 2 * Math.PI);
       context.fill();
     });
-    if (mine) this.#showReadout(index, x);
   }
 
+  #selection(context) {
+    const [from, to] = this.selected.map((x) => Math.max(this.box.left, Math.min(this.box.left + this.box.width, x)));
+    context.fillStyle = this.colors.lines[0];
+    context.globalAlpha = 0.18;
+    context.fillRect(Math.min(from, to), this.box.top, Math.abs(to - from), this.size.height - this.font - 16);
+    context.globalAlpha = 1;
+  }
+
+  // What is known at that time. Candles are read in the legend: there it only speaks to screen readers.
   #showReadout(index, x) {
-    const { names, values, marks = [] } = this.data;
-    const time = this.#time(index);
-    const near = marks.filter(([at]) => Math.abs(this.scale.x(this.#at(at)) - x) < 5).map(([, text]) => el("span", {}, text));
-    const rows = names.flatMap((name, at) => (this.hidden.has(at) ? [] : [el("div", {}, this.#swatch(at), name, el("b", {}, this.written(values[at]?.[index], at)))]));
-    this.readout.replaceChildren(el("time", {}, `${clock(time)} UTC`), ...rows, ...near);
+    const { names, marks = [] } = this.data;
+    const near = marks.filter(([at]) => Math.abs(this.xOf(at) - x) < 5).map(([, text]) => el("span", {}, text));
+    const rows = names.flatMap((name, at) => {
+      const value = this.shown.values[at]?.[index];
+      return this.hidden.has(at) || value === null || value === undefined ? [] : [el("div", {}, this.#swatch(at), name, el("b", {}, this.written(value, at)))];
+    });
+    if (!rows.length && !near.length) near.push(el("span", {}, "no data"));
+    this.readout.replaceChildren(el("time", {}, fullClock(this.stamp(index))), ...rows, ...near);
+    this.readout.classList.toggle("unseen", this.isCandle);
+    this.readout.hidden = false;
+    if (this.isCandle) return;
     const width = this.readout.offsetWidth;
     const to = x + 12 + width > this.size.width ? x - 12 - width : x + 12;
     this.readout.style.transform = `translateX(${Math.max(0, Math.round(to))}px)`;
   }
 
   written(value, at = 0) {
-    if (this.data.kind === "candle" && at === 4) return short(value); // volume
-    return this.data.kind === "candle" && this.box ? price(value, this.box.high - this.box.low) : short(value, this.data.unit);
+    if (this.isCandle && at === 4) return short(value); // volume
+    return this.isCandle && this.box ? price(value, this.box.high - this.box.low) : short(value, this.data.unit);
   }
 
   // The values beside the names: at the cursor, else the last ones.
   #figures(index) {
     this.keys?.forEach((key, at) => {
-      const values = this.data.values[at] ?? [];
-      const text = this.written(index === null ? values.at(-1) : values[index], at);
+      const value = index === null ? this.data.values[at]?.at(-1) : this.shown.values[at]?.[index];
+      const text = this.written(value, at);
       const shown = key.querySelector("[data-last]");
       if (shown && shown.textContent !== text) shown.textContent = text;
     });
@@ -282,7 +421,7 @@ export class Chart {
   }
 
   #slot(at) {
-    return (this.data.kind === "candle" ? Math.max(0, at - 4) : at) % COLORS.length; // the first colour is for closes
+    return (this.isCandle ? Math.max(0, at - 4) : at) % COLORS.length; // the first colour is for closes
   }
 
   #color(at) {
@@ -302,40 +441,22 @@ export class Chart {
     this.font = Math.round(0.6875 * parseFloat(getComputedStyle(document.documentElement).fontSize));
   }
 
-  #table() {
-    const { names, values, step_s } = this.data;
-    const stride = Math.max(1, Math.ceil(this.count / TABLE_ROWS));
-    const rows = [];
-    for (let at = this.count - 1; at >= 0; at -= stride) {
-      rows.push(el("tr", {}, el("td", {}, `${clock(this.#time(at))} UTC`), values.map((each, line) => el("td", { class: "n" }, this.written(each[at], line)))));
-    }
-    const head = el("tr", {}, el("th", { scope: "col" }, `Time, every ${stride * step_s} s`), names.map((name) => el("th", { scope: "col", class: "n" }, name)));
-    this.figure.querySelector("[data-rows]").replaceChildren(el("table", {}, el("thead", {}, head), el("tbody", {}, rows)));
-  }
-
   #listen() {
     this.observer = new ResizeObserver(([{ contentRect }]) => {
       this.room = [Math.round(contentRect.width), Math.round(contentRect.height)];
-      this.#later();
+      this.later();
     });
     this.observer.observe(this.canvas);
-    this.canvas.addEventListener("pointermove", (event) => {
-      if (!this.box) return;
-      const x = event.offsetX - this.box.left;
-      const index = Math.round(this.data.kind === "candle" || this.data.kind === "bar" ? x / this.scale.per - 0.5 : x / this.scale.per);
-      this.#move(index);
-    });
-    this.canvas.addEventListener("pointerleave", () => point(null, null));
-    this.canvas.addEventListener("blur", () => point(null, null));
-    this.canvas.addEventListener("keydown", (event) => this.#key(event));
+    this.unview = onView(() => this.later());
+    follow(this);
+    tools(this);
     this.figure.querySelector(".legend")?.addEventListener("click", (event) => {
       const key = event.target.closest(".key");
       if (key) this.#toggle(Number(key.dataset.line), key);
     });
-    this.figure.querySelector(".as-table")?.addEventListener("toggle", (event) => event.target.open && this.#table());
     document.addEventListener("comet:theme", () => {
       this.#colors();
-      this.#later();
+      this.later();
     });
   }
 
@@ -344,33 +465,18 @@ export class Chart {
     if (shown) this.hidden.delete(index);
     else this.hidden.add(index);
     key.setAttribute("aria-pressed", String(shown));
-    this.#later();
-  }
-
-  #key(event) {
-    const at = cursor.time_us === null ? this.count : Math.round(this.#at(cursor.time_us));
-    const far = event.shiftKey ? 10 : 1;
-    const to = { ArrowLeft: at - far, ArrowRight: at + far, Home: 0, End: this.count - 1 }[event.key];
-    if (event.key === "Escape") return point(null, null);
-    if (to === undefined) return;
-    event.preventDefault();
-    this.#move(to);
-  }
-
-  #move(index) {
-    if (this.count) point(this, this.#time(Math.max(0, Math.min(this.count - 1, index))));
+    this.later();
   }
 
   showCursor() {
-    if (this.size) this.#cursor();
+    if (this.size && this.shown) this.#cursor();
   }
 }
 
-const cursor = { chart: null, time_us: null };
+const cursor = { chart: null, time_us: null, y: null };
 
-function point(chart, time_us) {
-  cursor.chart = chart;
-  cursor.time_us = time_us;
+function point(chart, time_us, y) {
+  Object.assign(cursor, { chart, time_us, y });
   for (const each of all) each.showCursor();
 }
 
@@ -385,20 +491,4 @@ function greatest(lines) {
   let found = 0;
   for (const values of lines) for (const value of values) if (value > found) found = value;
   return found;
-}
-
-// The range of prices, with a margin.
-function span(lines, hidden) {
-  let [low, high] = [Infinity, -Infinity];
-  lines.forEach((values, index) => {
-    if (!values || (index > 1 && hidden.has(index + 3))) return;
-    for (const value of values) {
-      if (value === null) continue;
-      if (value < low) low = value;
-      if (value > high) high = value;
-    }
-  });
-  if (low > high) return [0, 1];
-  const air = (high - low) * 0.06 || Math.abs(high) * 0.001 || 1;
-  return [low - air, high + air];
 }

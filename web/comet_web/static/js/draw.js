@@ -1,10 +1,11 @@
 // Drawing of charts: stateless functions on a canvas's context.
 //
-// `box` is the area of the data: {left, top, width, height, low, high}; `x(index)` and `y(value)` come from `scales`.
+// `box` is the area of the data: {left, top, width, height, low, high, first, span}; it begins at value `first` and is
+// `span` values wide. `x(index)` and `y(value)` come from `scales`.
 
-export function scales(box, count, slots) {
-  const per = slots ? box.width / count : box.width / Math.max(1, count - 1);
-  const shift = box.left + (slots ? per / 2 : 0);
+export function scales(box) {
+  const per = box.width / box.span;
+  const shift = box.left + per * (0.5 - box.first);
   const factor = box.height / (box.high - box.low);
   const bottom = box.top + box.height;
   return { x: (index) => shift + index * per, y: (value) => bottom - (value - box.low) * factor, per };
@@ -12,7 +13,7 @@ export function scales(box, count, slots) {
 
 // With more values than pixels: the mean, in a band from minimum to maximum.
 export function line(context, box, values, { color, width = 1.5, fill = false, step = 0 }) {
-  const { x, y } = scales(box, values.length, false);
+  const { x, y } = scales(box);
   const { runs, dense } = thinned(values, box.width, step);
   context.strokeStyle = context.fillStyle = color;
   for (const run of runs) {
@@ -75,7 +76,7 @@ export function stacked(lines) {
 }
 
 export function area(context, box, tops, bottoms, { color }) {
-  const { x, y } = scales(box, tops.length, false);
+  const { x, y } = scales(box);
   let from = 0;
   while (from < tops.length) {
     if (tops[from] === null) {
@@ -97,7 +98,7 @@ export function area(context, box, tops, bottoms, { color }) {
 }
 
 export function bars(context, box, tops, bottoms, { color, alpha = 0.8 }) {
-  const { x, y, per } = scales(box, tops.length, true);
+  const { x, y, per } = scales(box);
   const width = Math.max(1, per * 0.72);
   context.fillStyle = color;
   context.globalAlpha = alpha;
@@ -111,7 +112,7 @@ export function bars(context, box, tops, bottoms, { color, alpha = 0.8 }) {
 
 // Rising candles are hollow, falling ones filled.
 export function candles(context, box, [open, high, low, close], { up, down }) {
-  const { x, y, per } = scales(box, open.length, true);
+  const { x, y, per } = scales(box);
   const width = Math.max(1, Math.min(14, per * 0.64));
   context.lineWidth = 1;
   for (let at = 0; at < open.length; at += 1) {
@@ -132,21 +133,23 @@ export function candles(context, box, [open, high, low, close], { up, down }) {
   }
 }
 
-export function grid(context, box, values, written, { line: stroke, text, font }) {
-  const { y } = scales(box, 2, false);
+// The labels are on the left, or on the right.
+export function grid(context, box, values, written, { line: stroke, text, font, side = "left" }) {
+  const { y } = scales(box);
   context.strokeStyle = stroke;
   context.fillStyle = text;
   context.lineWidth = 1;
   context.font = font;
-  context.textAlign = "right";
+  context.textAlign = side === "left" ? "right" : "left";
   context.textBaseline = "middle";
+  const labels = side === "left" ? box.left - 8 : box.left + box.width + 8;
   values.forEach((value, index) => {
     const at = Math.round(y(value)) + 0.5;
     context.beginPath();
     context.moveTo(box.left, at);
     context.lineTo(box.left + box.width, at);
     context.stroke();
-    context.fillText(written[index], box.left - 8, at);
+    context.fillText(written[index], labels, at);
   });
 }
 
@@ -191,4 +194,41 @@ export function mark(context, box, x, { color }) {
   context.lineTo(x + 4, box.top);
   context.lineTo(x, box.top + 6);
   context.fill();
+}
+
+// A value on the scale, as a filled label that the data cannot cover.
+export function tag(context, x, y, label, { color, text, font, align = "left" }) {
+  context.font = font;
+  const height = parseInt(font, 10) + 6;
+  const width = context.measureText(label).width + 8;
+  const left = Math.max(0, align === "left" ? x : align === "right" ? x - width : x - width / 2);
+  context.fillStyle = color;
+  context.fillRect(left, y - height / 2, width, height);
+  context.fillStyle = text;
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  context.fillText(label, left + 4, y);
+}
+
+// A dashed line across the data.
+export function level(context, box, y, { color }) {
+  const at = Math.round(y) + 0.5;
+  context.setLineDash([3, 3]);
+  context.strokeStyle = color;
+  context.lineWidth = 1;
+  context.beginPath();
+  context.moveTo(box.left, at);
+  context.lineTo(box.left + box.width, at);
+  context.stroke();
+  context.setLineDash([]);
+}
+
+// What `draw` paints on the left and right of the data is not seen.
+export function clipped(context, box, height, draw) {
+  context.save();
+  context.beginPath();
+  context.rect(box.left, 0, box.width, height);
+  context.clip();
+  draw();
+  context.restore();
 }

@@ -26,6 +26,9 @@ const SHORTCUTS = [
   [["["], "Previous tab"],
   [["]"], "Next tab"],
   [["space"], "Pause and resume updates"],
+  [["+"], "Zoom in, on a chart"],
+  [["-"], "Zoom out, on a chart"],
+  [["0"], "Show all, on a chart"],
   [["t"], "Light or dark theme"],
   [["Esc"], "Close"],
 ];

@@ -4,12 +4,16 @@
 
 import { root } from "./el.js";
 import { live } from "./live.js";
+import { forget } from "./time_view.js";
+
+const STRETCH = ["range", "step"]; // parameters by which charts have other values
 
 export function navigate(url, { replace = false } = {}) {
   const to = new URL(url, location.href);
   if (to.origin !== location.origin || to.pathname !== location.pathname || !live.connected) {
     return void location.assign(to);
   }
+  if (STRETCH.some((name) => to.searchParams.get(name) !== new URLSearchParams(location.search).get(name))) forget();
   if (to.search !== location.search) history[replace ? "replaceState" : "pushState"](null, "", to);
   show();
 }
