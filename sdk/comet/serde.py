@@ -7,8 +7,8 @@
     a class marked with @comet.model
     pydantic model or dataclass                   a JSON object, by pydantic
 
-A serde checks fully when it decodes. When it encodes it checks the class of the value and trusts the fields,
-as msgspec does; a float that is not a number becomes null in JSON, and does not come back.
+A serde checks fully when it decodes. `encode` checks the class of the value and trusts its fields, as msgspec and
+pydantic do; `encode_checked`, which producers use, decodes the bytes again. NaN and infinity become null in JSON.
 
 msgspec is imported with the first serde, pydantic only ever by the program that uses it.
 """
@@ -38,7 +38,7 @@ class Serde(Generic[T]):
     Get one from serde_for.
     """
 
-    __slots__ = ("_accepts", "_decode", "_encode", "_errors", "_refuses", "type")
+    __slots__ = ("_accepts", "_decode", "_encode", "_errors", "_has_fields", "_refuses", "type")
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Serde(Generic[T]):
         errors: tuple[type[Exception], ...],
         accepts: tuple[type, ...] = (object,),
         refuses: tuple[type, ...] = (),
+        has_fields: bool = False,
     ) -> None:
         self.type = kind
         self._encode = encode
@@ -56,6 +57,7 @@ class Serde(Generic[T]):
         self._errors = errors  # the exceptions of the two functions for an invalid value
         self._accepts = accepts  # classes that `encode` takes,
         self._refuses = refuses  # except these subclasses of them
+        self._has_fields = has_fields  # annotated ones, which nothing has checked when a value was made
 
     def __repr__(self) -> str:
         return f"<Serde of {self.name}>"
@@ -77,6 +79,27 @@ class Serde(Generic[T]):
             return self._encode(value)
         except self._errors as error:
             self._refuse("encode", error, {})
+
+    def encode_checked(self, value: T) -> bytes:
+        """As `encode`, and checks the fields of a dataclass or msgspec.Struct against their annotations: a written
+        value can be read as this type. Pydantic models check themselves when they are made.
+
+        >>> @model
+        ... class Quote:
+        ...     symbol: str
+        ...     bid: float
+        >>> serde_for(Quote).encode_checked(Quote("EURUSD", "nan?"))
+        Traceback (most recent call last):
+            ...
+        comet.errors.SerdeError: cannot write as Quote, field 'bid': Expected `float`, got `str` - at `$.bid`
+        """
+        data = self.encode(value)
+        if self._has_fields:
+            try:
+                self._decode(data)
+            except self._errors as error:
+                self._refuse("write", error, {})
+        return data
 
     def decode(self, data: bytes) -> T:
         """Decodes the bytes of a record. Raises SerdeError, naming the type and the field.
@@ -119,6 +142,8 @@ class Serde(Generic[T]):
         if field:
             details["field"] = field
         at = f", field {field!r}" if field else ""
+        if action == "write" and "got `null`" in reason:
+            reason += " (JSON has no NaN and no infinity: they become null)"
         raise SerdeError(f"cannot {action} as {self.name}{at}: {reason}", details=details) from error
 
 
@@ -230,7 +255,10 @@ def _make_json(kind: Any) -> Serde[Any]:
     decode = msgspec.json.Decoder(kind).decode
     errors = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
     refuses = (bool,) if kind is int or kind is float else ()
-    return Serde(kind, encode, decode, errors=errors, accepts=_classes_of(kind), refuses=refuses)
+    has_fields = hasattr(kind, "__dataclass_fields__") or hasattr(kind, "__struct_fields__")
+    return Serde(
+        kind, encode, decode, errors=errors, accepts=_classes_of(kind), refuses=refuses, has_fields=has_fields
+    )  # fmt: skip
 
 
 def _classes_of(kind: Any) -> tuple[type, ...]:

@@ -28,6 +28,7 @@ from comet.producer.accumulator import Accumulator, ProducerBatch
 from comet.producer.linger import gathered
 from comet.producer.producer import Producer
 from comet.records import BatchHeader
+from comet.serde import model
 from comet.settings.topic import TopicConfig
 from comet.v1 import records_pb2 as pb
 from comet.wire.frames import parse_produce
@@ -389,6 +390,26 @@ async def test_tombstones_text_and_events_are_encoded(broker: FakeBroker) -> Non
         with pytest.raises(SerdeError):
             await p.send("quotes", object())
     assert log(broker) == [None, b"text", b'{"a":1}', b"1", b"2", b'{"b":3}', None]
+
+
+@model
+class Quote:
+    symbol: str
+    bid: float
+
+
+@scenario()
+async def test_a_field_of_the_wrong_type_is_refused_and_nothing_of_it_written(broker: FakeBroker) -> None:
+    wrong: Any = Quote("EURUSD", "1.08?")  # type: ignore[arg-type]
+    async with producer(broker) as p:
+        with pytest.raises(SerdeError, match="field 'bid'"):
+            await p.publish("quotes", wrong)
+        with pytest.raises(SerdeError, match="field 'bid'"):
+            await p.send_many("quotes", [Quote("EURUSD", 1.08), wrong])
+        await p.publish("quotes", Quote("EURUSD", 1.08))
+    async with Producer(ADDRESS, connect=broker.connect, random=Random(2), check_values=False) as p:
+        await p.publish("quotes", wrong)
+    assert log(broker) == [b'{"symbol":"EURUSD","bid":1.08}', b'{"symbol":"EURUSD","bid":"1.08?"}']
 
 
 @scenario()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import enum
 import subprocess
 import sys
@@ -210,6 +211,45 @@ def test_a_value_of_another_type_is_not_encoded(kind: Any, value: Any) -> None:
         serde_for(kind).encode(value)
     assert "cannot encode" in caught.value.message
     assert caught.value.details["type"] == (kind.__name__ if not hasattr(kind, "__args__") else str(kind))
+
+
+class Filled(msgspec.Struct, rename="camel", tag=True):
+    trade_price: decimal.Decimal
+    legs: list[Struct]
+    note: str | None = None
+
+
+@pytest.mark.parametrize("kind", [Plain, Data, Struct])
+@pytest.mark.parametrize(
+    ("fields", "field"), [({"bid": "nan?"}, "bid"), ({"symbol": 7}, "symbol"), ({"bid": None}, "bid")]
+)
+def test_fields_are_checked_against_their_annotations_when_they_are_written(
+    kind: Any, fields: dict[str, Any], field: str
+) -> None:
+    wrong = kind(**{"symbol": "EURUSD", "bid": 1.25} | fields)
+    with pytest.raises(SerdeError, match=f"cannot write as {kind.__name__}, field '{field}'") as caught:
+        serde_for(kind).encode_checked(wrong)
+    assert caught.value.details == {"type": kind.__name__, "field": field}
+    assert serde_for(kind).encode(wrong), "encode trusts the fields"
+    assert serde_for(kind).encode_checked(kind(symbol="EURUSD", bid=1.25)) == JSON
+
+
+@pytest.mark.parametrize("bid", [float("nan"), float("inf"), float("-inf")])
+def test_a_float_that_json_does_not_have_is_refused_and_the_reason_named(bid: float) -> None:
+    with pytest.raises(SerdeError, match="JSON has no NaN and no infinity"):
+        serde_for(Plain).encode_checked(Plain("EURUSD", bid))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Plain("EURUSD", 1), Derived("a", 1.0), Tree([Tree()]), Model(symbol="a", bid=1.0), {"a": float("nan")},
+        [1], "a", 1, Filled(decimal.Decimal("1.10"), [Struct("a", 1.0)]),
+    ],
+)  # fmt: skip
+def test_a_value_that_fits_is_written_as_it_was(value: Any) -> None:
+    codec = serde_for(type(value))
+    assert codec.encode_checked(value) == codec.encode(value)
 
 
 def test_a_list_that_contains_itself_is_not_encoded() -> None:

@@ -69,6 +69,7 @@ class Producer:
     one of them is awaited or few come.
     `idempotent`, the default, writes every record once and in order, also after retries. A record that is
     not acknowledged within `timeout_ms` fails. With `encryption` values are encrypted before they are sent.
+    Fields of dataclasses and msgspec.Structs are checked against their annotations, unless `check_values` is False.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address, acks="all", compression="zstd") as producer:
@@ -94,6 +95,7 @@ class Producer:
         timeout_ms: int = 30_000,
         in_flight_max: int = limits.IN_FLIGHT_BATCHES_MAX,
         encryption: Keyring | None = None,
+        check_values: bool = True,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -125,7 +127,7 @@ class Producer:
         self._budget = Budget(buffer_bytes)
         self._routes = Routes(client, self._make_sender)
         self._expiry = Expiry(settings.timeout_s, self._routes.senders)
-        self._encoder = ValueEncoder(None if encryption is None else Encryptor(encryption))
+        self._encoder = ValueEncoder(None if encryption is None else Encryptor(encryption), check=check_values)
         self._failures: deque[ProducerBatch] = deque(maxlen=limits.FAILURES_STORED_MAX)
         self._closed = False
         self._acked_records = self._failed_records = self._batches = 0

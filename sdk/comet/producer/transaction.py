@@ -412,6 +412,7 @@ class TransactionalProducer:
         buffer_bytes: int = limits.PRODUCER_BUFFER_BYTES,
         compression: Compression = None,
         encryption: Keyring | None = None,
+        check_values: bool = True,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -425,7 +426,8 @@ class TransactionalProducer:
         self._writer = Writer(
             addresses, timeout_ms=timeout_ms, linger_ms=linger_ms, batch_bytes=batch_bytes,
             bulk_batch_bytes=bulk_batch_bytes, buffer_bytes=buffer_bytes, compression=compression,
-            encryption=encryption, name=name, connect=connect, random=random, clock_us=clock_us,
+            encryption=encryption, check_values=check_values, name=name, connect=connect, random=random,
+            clock_us=clock_us,
         )  # fmt: skip
         client = self._writer.client
         if not transactional_id and not group:

@@ -10,15 +10,17 @@ from comet.encryption.keyring import Stored
 
 
 class ValueEncoder:
-    """Owned by a producer. Looks the serde of a type up once. With an `encryptor`, the producer encrypts the bytes.
+    """Owned by a producer. Looks the serde of a type up once. With `check`, it checks fields against their
+    annotations. With an `encryptor`, the producer encrypts the bytes.
 
     >>> ValueEncoder().encode("EURUSD")
     b'EURUSD'
     """
 
-    __slots__ = ("_encoders", "encryptor")
+    __slots__ = ("_check", "_encoders", "encryptor")
 
-    def __init__(self, encryptor: Encryptor | None = None) -> None:
+    def __init__(self, encryptor: Encryptor | None = None, *, check: bool = True) -> None:
+        self._check = check
         self.encryptor = encryptor
         self._encoders: dict[type, Callable[[Any], bytes]] = {Stored: _as_it_is}
 
@@ -30,7 +32,8 @@ class ValueEncoder:
         if encoder is None:
             from comet.serde import serde_for
 
-            encoder = self._encoders[value.__class__] = serde_for(value.__class__).encode
+            serde = serde_for(value.__class__)
+            encoder = self._encoders[value.__class__] = serde.encode_checked if self._check else serde.encode
         return encoder(value)
 
     def encode_all(self, values: Sequence[Any]) -> Sequence[bytes | None]:

@@ -30,6 +30,7 @@ class Producer:
     one of them is waited for or few come.
     `idempotent`, the default, writes every record once and in order, also after retries. A record that is
     not acknowledged within `timeout_ms` fails. With `encryption` values are encrypted before they are sent.
+    Fields of dataclasses and msgspec.Structs are checked against their annotations, unless `check_values` is False.
 
     >>> def example(address: str) -> None:
     ...     with comet.sync.Producer(address, acks="all", compression="zstd") as producer:
@@ -53,6 +54,7 @@ class Producer:
         timeout_ms: int = 30000,
         in_flight_max: int = limits.IN_FLIGHT_BATCHES_MAX,
         encryption: Keyring | None = None,
+        check_values: bool = True,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -72,6 +74,7 @@ class Producer:
                     timeout_ms=timeout_ms,
                     in_flight_max=in_flight_max,
                     encryption=encryption,
+                    check_values=check_values,
                     name=name,
                     connect=connect,
                     random=random,
