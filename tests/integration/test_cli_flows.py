@@ -103,6 +103,10 @@ def test_what_is_refused_is_refused_by_line(up: Up) -> None:
     up.run("topic", "create", "strict")
     done = up.run("produce", "strict", "--json-lines", feed=b"{}\n{\n", code=2)
     assert b"line 2 is not JSON" in done.stderr
+    keyed = ("produce", "strict", "--json-lines", "--key-separator", "\\t")
+    up.run(*keyed, feed=b"ACME\t{}\n")
+    done = up.run(*keyed, feed=b"ACME\t{}\nACME\t{\n", code=2)
+    assert b"line 2 is not JSON" in done.stderr
     done = up.run("produce", "strict", "--partition", "7", feed=b"x\n", code=3)
     assert b"PARTITION_NOT_FOUND" in done.stderr
     up.run("topic", "alter", "strict", "--set", "record_bytes_max=1KiB")

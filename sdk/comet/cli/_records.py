@@ -43,12 +43,13 @@ def split_keys(lines: Sequence[bytes], separator: bytes, first: int) -> tuple[li
     return keys, values
 
 
-def check_json_lines(lines: Sequence[bytes], first: int) -> None:
+def check_json_lines(values: Sequence[bytes], first: int) -> None:
+    """Raises for a value that is not JSON, with the number of its line."""
     import msgspec
 
-    for number, line in enumerate(lines, first):
+    for number, value in enumerate(values, first):
         try:
-            msgspec.json.decode(line)
+            msgspec.json.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"line {number} is not JSON: {error}") from None
 

@@ -62,7 +62,7 @@ async def produce(
     key_separator: Annotated[
         str, typer.Option("--key-separator", "-k", metavar="TEXT", help="A line is KEY TEXT VALUE; \\t is a tab.")
     ] = "",
-    json_lines: Annotated[bool, typer.Option("--json-lines", help="Refuse a line that is not JSON.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json-lines", help="Refuse a value that is not JSON.")] = False,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all records here.")] = None,
     header: Annotated[
         list[str] | None,
@@ -116,8 +116,6 @@ async def _send_lines(producer: Producer, source: _Input, how: How, sent: Sent, 
     waiting: deque[list[Awaitable[Any]]] = deque()
     with progress:
         async for lines in line_chunks(source.descriptor):
-            if how.json_lines:
-                check_json_lines(lines, sent.records + 1)
             waiting.append(await _send_chunk(producer, lines, how, sent))
             if len(waiting) >= CHUNKS_IN_FLIGHT_MAX:
                 await _all(waiting.popleft())
@@ -133,6 +131,8 @@ async def _all(deliveries: list[Awaitable[Any]]) -> None:
 
 async def _send_chunk(producer: Producer, lines: list[bytes], how: How, sent: Sent) -> list[Awaitable[Any]]:
     keys, values = split_keys(lines, how.key_separator, sent.records + 1) if how.key_separator else (None, lines)
+    if how.json_lines:
+        check_json_lines(values, sent.records + 1)
     sent.records += len(lines)
     sent.bytes += sum(map(len, lines))
     if not how.headers:
