@@ -43,6 +43,7 @@ from comet_broker.rpc.listeners import (
     check_listeners,
     clients_tls,
     serves_brokers,
+    unusable,
     warn_of_strangers,
 )
 from comet_broker.rpc.methods import ADMIN, COMET
@@ -248,6 +249,9 @@ class Server:
     def _open_port(self, listener: str, server: grpc.aio.Server, host: str, port: int, tls: TlsFiles | None) -> int:
         """The port that the server will listen on. Raises Unavailable."""
         wanted = f"{host}:{port}"
+        hint = {"hint": f"choose another {'--brokers-port' if listener == 'brokers' else '--port'}"}
+        if reason := unusable(host, port):  # gRPC does not say why, and logs lines of its own
+            raise Unavailable(f"cannot listen on {wanted}: {reason}", details=hint)
         try:
             if tls is None:
                 opened = server.add_insecure_port(wanted)
@@ -260,7 +264,6 @@ class Server:
         except RuntimeError:
             opened = 0
         if opened == 0:
-            hint = {"hint": f"choose another {'--brokers-port' if listener == 'brokers' else '--port'}"}
             raise Unavailable(f"cannot listen on {wanted}: the port may be in use", details=hint)
         self._listening.append(server)
         return opened

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
+import socket
 import threading
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from comet.errors import Unavailable
 from comet.settings.topic import TopicConfig
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
@@ -74,6 +77,21 @@ async def test_a_start_that_did_not_get_far_does_not_hide_that_all_was_lost(tmp_
     assert not third.folder.identity.clean
     await third.close()
     await one.close()
+
+
+async def test_after_a_taken_port_the_next_start_warns_of_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Unavailable, match=r"cannot listen on .*: Address already in use") as caught:
+            async with Server(BrokerConfig(data=tmp_path, port=port)):
+                raise AssertionError
+    assert caught.value.details["hint"] == "choose another --port"
+    assert capfd.readouterr().err == "", "no line of gRPC's own"
+    async with Server(BrokerConfig(data=tmp_path, port=port)) as server:
+        assert server.serving
+    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 class SilentStore(MemoryStore):

@@ -85,6 +85,36 @@ def test_an_empty_folder_is_not_whole_for_having_been_started_twice() -> None:
     assert folder.open().clean
 
 
+TOPIC = "topics/" + "a" * 32
+
+
+@pytest.mark.parametrize(
+    ("boots", "topic", "warning"),
+    [
+        (("boot 1", "boot 1"), False, ""),  # the first start found its port taken
+        (("boot 1", "boot 2"), False, ""),
+        (("boot 1", "boot 2"), True, "the machine went down while this broker ran"),
+        (("boot 1", "boot 2", "boot 2"), True, "records may be missing here since an earlier start"),
+        (("", ""), True, "the machine went down while this broker ran"),
+        ((None, "boot 1"), True, "this data folder has records and no identity"),
+    ],
+)
+def test_a_start_warns_of_what_is_true(
+    boots: tuple[str | None, ...], topic: bool, warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Folder()
+    *earlier, last = boots
+    for boot in earlier:
+        if boot is not None:
+            folder.open(boot=boot)
+        if topic:
+            folder.files.make_folder(TOPIC)
+    caplog.clear()
+    assert last is not None
+    assert not folder.open(boot=last).clean
+    assert [record.message[: len(warning)] for record in caplog.records] == ([warning] if warning else [])
+
+
 def test_a_boot_without_a_name_is_never_the_same() -> None:
     folder = Folder()
     folder.open(boot="")
@@ -98,7 +128,7 @@ def test_an_empty_folder_does_not_count_as_whole() -> None:
 
 def test_data_without_a_name_is_neither_fresh_nor_whole() -> None:
     folder = Folder()
-    folder.files.make_folder("topics/" + "a" * 32)
+    folder.files.make_folder(TOPIC)
     identity = folder.open()
     assert not identity.fresh
     assert not identity.clean

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -53,6 +54,26 @@ def serves_brokers(config: BrokerConfig) -> bool:
     """Whether the clients' listener serves other brokers, too."""
     plain_and_local = config.clients_cert is None and is_loopback(config.host)
     return config.brokers_cert is None and (config.insecure or plain_and_local)
+
+
+def unusable(host: str, port: int) -> str:
+    """Why no server can listen there now; empty if one can, at one address of the host at least. Blocks."""
+    reason = ""
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        return error.strerror or str(error)
+    for family, kind, protocol, _, address in found:
+        with socket.socket(family, kind, protocol) as tried:
+            try:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(address)
+                tried.listen(1)
+            except OSError as error:
+                reason = error.strerror or str(error)
+            else:
+                return ""
+    return reason
 
 
 def check_listeners(config: BrokerConfig) -> None:

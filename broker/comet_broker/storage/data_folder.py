@@ -84,9 +84,21 @@ def open_identity(files: Files, *, broker_id: int, cluster_id: str, boot_id: str
         clean = found.clean or (bool(boot_id) and found.boot_id == boot_id and not found.lossy)
     record = IdentityRecord(cluster_id, broker_id, folder, boot_id, clean=False, lossy=not clean, adopted=adopted)
     _write(files, record)
-    if not clean and not fresh:
-        log.warning("the machine went down while this broker ran: records that were not synced to its disk may be lost")
+    if not clean:
+        _warn(found, boot_id, empty=not files.list(TOPICS_FOLDER))
     return Identity(folder, clean, fresh, record)
+
+
+def _warn(found: IdentityRecord | None, boot_id: str, *, empty: bool) -> None:
+    """Logs why records may be missing. Without topics there are none to miss."""
+    if empty:
+        return
+    if found is None:
+        log.warning("this data folder has records and no identity: it counts as one that may have lost records")
+    elif boot_id and found.boot_id == boot_id:
+        log.warning("records may be missing here since an earlier start, which the cluster has not recorded yet")
+    else:
+        log.warning("the machine went down while this broker ran: records that were not synced to its disk may be lost")
 
 
 def mark_records_missing(files: Files, identity: Identity) -> Identity:
