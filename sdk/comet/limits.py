@@ -51,6 +51,8 @@ ONE_WAY_REQUESTS_MAX: Final = 1024
 
 CONNECT_TIMEOUT_MS: Final = 5_000
 REQUEST_TIMEOUT_MS: Final = 10_000
+# How often a member of a group reports a topic that it has named and that does not exist.
+MISSING_TOPIC_REPORT_MS: Final = 30_000
 # After a broker announces its stop, the wait for outstanding answers.
 GO_AWAY_GRACE_MS: Final = 5_000
 METADATA_REFRESH_MS: Final = 30_000

@@ -118,7 +118,7 @@ class GroupBroker(FakeBroker):
         return f"{join.client or 'member'}-{self._members}"
 
     def tps(self, topics: Iterable[str]) -> list[PartitionName]:
-        return [(topic, partition.index) for topic in topics for partition in self.topics[topic]]
+        return [(topic, partition.index) for topic in topics for partition in self.topics.get(topic, ())]
 
     def give(self, member: str, tps: Iterable[PartitionName], release: Iterable[PartitionName] = ()) -> None:
         """The member owns these from now on, in a new generation; what it had before it has since then."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
 import pytest
 
+from comet import limits
 from comet.client.metadata import share
 from comet.errors import (
     CometError,
@@ -23,6 +26,7 @@ from comet.errors import (
     StaleGeneration,
 )
 from comet.groups.group_consumer import GroupConsumer
+from comet.groups.missing_topics import waits_for
 from comet.types import TopicPartition
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS
@@ -449,3 +453,41 @@ async def test_without_automatic_commits_whoever_leaves_at_once_commits_nothing_
         await c.get_batch(timeout_s=5)
         assert c.committed() == {}, "the point of this test"
     assert broker.committed["quotes", 0][0] == 0
+
+
+@scenario({"quotes": 1})
+async def test_a_missing_topic_is_reported_at_once_and_again_until_it_exists(broker: GroupBroker) -> None:
+    with reports() as said:
+        async with member(broker, "quotes", "orders"):
+            await quiet()
+            assert said == ["comet: group engine waits: " + waits_for(["orders"])]
+            await asyncio.sleep(limits.MISSING_TOPIC_REPORT_MS / 1000)
+            assert len(said) == 2
+            broker.create("orders", 1)
+            await asyncio.sleep(3 * limits.MISSING_TOPIC_REPORT_MS / 1000)
+            assert len(said) == 2
+        async with member(broker, "orders"), member(broker, "orders"):
+            await quiet()
+        assert len(said) == 2, "a member without partitions has nothing to report while its topic exists"
+        async with member(broker, "refunds", "returns"):
+            await quiet()
+        assert said[2:] == ["comet: group engine waits: " + waits_for(["refunds", "returns"])]
+        await asyncio.sleep(3 * limits.MISSING_TOPIC_REPORT_MS / 1000)
+        assert len(said) == 3, "a closed member reports nothing"
+
+
+@contextmanager
+def reports() -> Iterator[list[str]]:
+    """The warnings that are logged meanwhile."""
+    said: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    listener, log = Listener(logging.WARNING), logging.getLogger("comet")
+    log.addHandler(listener)
+    try:
+        yield said
+    finally:
+        log.removeHandler(listener)

@@ -20,6 +20,7 @@ from comet.client.retry import Backoff
 from comet.client.watchdog import Watch
 from comet.errors import Closed, CometError, Internal, MemberUnknown, NotCoordinator
 from comet.groups.membership import AssignedPartition, Changes, Membership, Phase
+from comet.groups.missing_topics import report_missing
 from comet.types import TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
@@ -45,6 +46,7 @@ class Member:
         self._again = False
         self._timer: asyncio.TimerHandle | None = None
         self._first: asyncio.Future[None] | None = None  # the first assignment
+        self._missing: asyncio.Task[None] | None = None  # reports missing topics
 
     # ---- life
 
@@ -55,6 +57,9 @@ class Member:
             self.coordinator.listen(self._pushed, self._moved)
             self._join_soon()
         await asyncio.shield(self._first)
+        if self._missing is None:
+            named = report_missing(self._client, self.group, self._join_frame.topics, lambda: set(self.state.owned))
+            self._missing = self._client.spawn(named)
 
     async def leave(self, *, farewell: bool) -> None:
         """Ends the membership. Without Leave its partitions are kept for the session timeout."""
@@ -74,6 +79,8 @@ class Member:
 
     def _stop(self) -> None:
         self._watch.stop()
+        if self._missing is not None:
+            self._missing.cancel()
         if self._timer is not None:
             self._timer.cancel()
 
