@@ -60,7 +60,9 @@ class App:
         batch: comet.RecordBatch[Quote] a whole batch as columns
 
     An error of a handler is logged, and then `on_error` decides: "stop" ends the app with that error, "skip" goes on
-    with the next record. A handler that blocks the event loop for more than `block_warning_ms` is logged by name.
+    with the next record. A malformed record, one whose value cannot be decoded as the annotation says, goes to the
+    topic `dead_letter`; without one it is logged, counted and skipped, or ends the app with `on_malformed="stop"`. A
+    handler that blocks the event loop for more than `block_warning_ms` is logged by name.
 
     With `group`, apps of the same group share the topic's partitions and go on at the group's committed offsets;
     `delivery` sets the delivery guarantee; see `on`.
@@ -134,8 +136,9 @@ class App:
 
         A handler that raises is called again `retries` times, after `backoff_ms`, then twice that, and so on. After
         that the record goes to the topic `dead_letter` unchanged, with its origin and the reason in headers; without
-        one, `on_error` decides. With `concurrency` several run at once, one at a time per key. With `shared`, members
-        take single records, independent of the number of partitions, and acknowledge each on its own.
+        one, `on_error` decides, and `on_malformed` about values that cannot be decoded. With `concurrency` several run
+        at once, one at a time per key. With `shared`, members take single records, independent of the number of
+        partitions, and acknowledge each on its own.
 
         Options are given by name: those of HandlerOptions, and those of its consumer, which are ConsumerOptions,
         GroupOptions with a `group`, or ShareOptions with `shared`. Or as objects, `options` and `consumer`, for several
@@ -386,6 +389,7 @@ class App:
                 "failed": one.failed,
                 "retried": one.retried,
                 "dead_lettered": one.dead_lettered,
+                "skipped": one.skipped,
                 "blocked_ms": round(one.blocked_s * 1000, 3),
             }
             for one in self._bindings

@@ -224,14 +224,24 @@ async def test_with_skip_a_handler_that_fails_is_logged_and_goes_on(broker: Fake
     await a.serve()
     assert seen == ["EURUSD", "USDJPY"]
     assert lists == [2]
-    assert a.statistics()[0]["failed"] == 2
+    found = a.statistics()[0]
+    assert (found["failed"], found["skipped"]) == (1, 1)
 
 
 @scenario()
-async def test_a_record_that_cannot_be_decoded_stops_the_app_unless_told_otherwise(broker: FakeBroker) -> None:
-    fill(broker, [b"{broken"])
+async def test_a_malformed_record_stops_the_app_only_where_it_is_to(broker: FakeBroker) -> None:
+    fill(broker, [b"{broken", QUOTES[0]], per_batch=2)
     a = app(broker)
-    a.on("quotes", start="earliest")(takes_event)
+
+    @a.on("quotes", start="earliest")
+    async def handle(quote: Quote) -> None:
+        a.stop()
+
+    await a.serve()
+    found = a.statistics()[0]
+    assert (found["handled"], found["skipped"], found["failed"]) == (1, 1, 0)
+    a = app(broker)
+    a.on("quotes", start="earliest", on_malformed="stop")(takes_event)
     with pytest.raises(SerdeError):
         await a.serve()
 

@@ -113,6 +113,51 @@ def test_what_fails_for_good_goes_to_the_dead_letter_topic_as_it_was(delivery: A
     check()
 
 
+@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once", "exactly_once"])
+def test_malformed_records_are_skipped_counted_and_logged(
+    delivery: Any, concurrency: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    if delivery == "at_most_once" and concurrency > 1:
+        return
+
+    @scenario()
+    async def check(broker: TransactionBroker, group: FakeGroup, a: GroupApp) -> None:
+        seen: list[int] = []
+
+        @a.on("in", group="g", delivery=delivery, concurrency=concurrency)
+        async def handle(number: int) -> None:
+            seen.append(number)
+
+        group.write(P0, b"1", b"x", *[b"y"] * 50, b"4", key=b"k")
+        stop_when(a, lambda: len(seen) == 2 and group.committed[P0] == 53)
+        await a.serve()
+        assert seen == [1, 4]
+        found = a.statistics()[0]
+        assert (found["handled"], found["skipped"], found["failed"]) == (2, 51, 0)
+
+    check()
+    said = [record.message for record in caplog.records if "malformed" in record.message]
+    assert len(said) == 1, "one line a second"
+    assert "skipped malformed records, 1 so far: record 1 of in/0: cannot decode as int" in said[0]
+    assert 'dead_letter="in-failed"' in said[0]
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once", "exactly_once"])
+def test_a_malformed_record_ends_the_app_where_it_is_to_stop(delivery: Any) -> None:
+    @scenario()
+    async def check(broker: TransactionBroker, group: FakeGroup, a: GroupApp) -> None:
+        @a.on("in", group="g", delivery=delivery, on_malformed="stop", on_error="skip")
+        async def handle(number: int) -> None: ...
+
+        group.write(P0, b"1", b"x", b"3")
+        with pytest.raises(comet.SerdeError):
+            await a.serve()
+        assert a.statistics()[0]["failed"] == 1
+
+    check()
+
+
 @scenario()
 async def test_a_dead_letter_that_cannot_be_written_does_not_count_as_done(
     broker: TransactionBroker, group: FakeGroup, a: GroupApp
@@ -137,7 +182,8 @@ async def test_with_skip_what_fails_is_done(broker: TransactionBroker, group: Fa
     group.write(P0, b"1", b"2", b"x", b"4")
     stop_when(a, lambda: group.committed[P0] == 4)
     await a.serve()
-    assert (a.statistics()[0]["handled"], a.statistics()[0]["failed"]) == (2, 2)
+    found = a.statistics()[0]
+    assert (found["handled"], found["failed"], found["skipped"]) == (2, 1, 1)
 
 
 @scenario()
@@ -395,6 +441,8 @@ def test_options_that_do_not_go_together_are_refused() -> None:
         (takes, {"group": "g", "concurrency": 0}),
         (takes, {"group": "g", "dead_letter": "no topic!"}),
         (takes, {"group": "g", "dead_letter": "dead", "on_error": "skip"}),
+        (takes, {"group": "g", "dead_letter": "dead", "on_malformed": "stop"}),
+        (takes, {"on_malformed": "log"}),
         (takes, {"group": "g", "partitions": [1]}),
     ]
     for handler, options in wrong:

@@ -102,10 +102,10 @@ async def test_after_the_last_attempt_the_app_ends_with_nothing_committed(
 
 
 @scenario()
-async def test_a_record_that_is_no_event_ends_the_app_too(
+async def test_a_malformed_record_ends_the_app_where_it_is_to_stop(
     broker: TransactionBroker, group: FakeGroup, a: GroupApp
 ) -> None:
-    @a.on("in", group="g", delivery="exactly_once")
+    @a.on("in", group="g", delivery="exactly_once", on_malformed="stop")
     async def handle(number: int) -> None: ...
 
     group.write(P0, b"1", b"x")

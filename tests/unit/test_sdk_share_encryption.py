@@ -174,3 +174,35 @@ async def test_skipping_goes_on_with_the_next_record(broker: ShareBroker) -> Non
     app, seen = app_of(broker, on_error="skip")
     await app.serve()
     assert seen == [b"end"]
+
+
+@scenario()
+async def test_malformed_records_of_a_share_group_are_rejected_and_counted(broker: ShareBroker) -> None:
+    await fill(broker, [b"1", b"x", b"3"])
+
+    def app_of(**keywords: Any) -> App:
+        app = App(ADDRESS, connect=broker.connect, random=Random(4), encryption=Keyring(KEYS))
+
+        @app.on("quotes", group="work", shared=True, start="earliest", **keywords)
+        async def handle(number: int) -> None:
+            if number == 3:
+                app.stop()
+
+        return app
+
+    skipping = app_of()
+    await skipping.serve()
+    found = skipping.statistics()[0]
+    assert (found["handled"], found["skipped"], found["failed"]) == (2, 1, 0)
+
+
+@scenario()
+async def test_a_malformed_record_of_a_share_group_ends_the_app_where_it_is_to_stop(broker: ShareBroker) -> None:
+    await fill(broker, [b"x"])
+    app = App(ADDRESS, connect=broker.connect, random=Random(4), encryption=Keyring(KEYS))
+
+    @app.on("quotes", group="work", shared=True, start="earliest", on_malformed="stop")
+    async def handle(number: int) -> None: ...
+
+    with pytest.raises(SerdeError, match="rejected"):
+        await app.serve()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from comet.errors import InvalidArgument, SerdeError
+from comet.errors import DecryptionError, InvalidArgument, SerdeError
 from comet.handlers.handler import Handler, HandlerShape, Signature, watched
 from comet.handlers.options import HandlerOptions, Reading
 from comet.types import TopicPartition
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from comet.producer.transaction import Transaction
 
 log = logging.getLogger("comet")
+
+REPORT_S: Final = 1.0  # between two log lines of skipped records
 
 # The transaction that a handler runs in; records that the app sends there go into it.
 current_transaction: ContextVar[Transaction | None] = ContextVar("comet_transaction", default=None)
@@ -49,6 +52,8 @@ class Binding:
     failed: int = 0
     retried: int = 0
     dead_lettered: int = 0
+    skipped: int = 0  # malformed records
+    _reported_s: float = float("-inf")  # when a skipped record was last logged, on the loop's clock
     blocked_s: float = 0.0  # the longest time that it blocked the loop
     tps: list[TopicPartition] = field(default_factory=list)  # the partitions that it reads for its group now
 
@@ -59,10 +64,37 @@ class Binding:
 
     def failure(self, error: Exception) -> None:
         """Records a final failure of the handler; raises the error if on_error is "stop"."""
+        self._failed(error, ends=self.options.on_error == "stop")
+
+    def _failed(self, error: Exception, *, ends: bool) -> None:
         self.failed += 1
         log.error("comet: handler %s of topic %r failed: %r", self.name, self.topic, error, exc_info=error)
-        if self.options.on_error == "stop":
+        if ends:
             raise error
+
+    def ends_app(self, error: SerdeError) -> bool:
+        """Whether a record that cannot be decoded ends the app. One that cannot be decrypted is not malformed: its
+        key is missing."""
+        policy = self.options.on_error if isinstance(error, DecryptionError) else self.options.on_malformed
+        return policy == "stop"
+
+    def malformed(self, error: SerdeError) -> None:
+        """Skips a record that cannot be decoded, counts and logs it, at most once a second; raises the error if it ends
+        the app."""
+        if isinstance(error, DecryptionError) or self.ends_app(error):
+            self._failed(error, ends=self.ends_app(error))
+            return
+        self.skipped += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._reported_s + REPORT_S:
+            return
+        self._reported_s = now_s
+        keep = f'keep such records with dead_letter="{self.topic}-failed", or ' if self.group else ""
+        log.error(
+            "comet: handler %s of topic %r skipped malformed records, %d so far: %s; "
+            '%send the app with on_malformed="stop"',
+            self.name, self.topic, self.skipped, error, keep,
+        )  # fmt: skip
 
 
 class Item(NamedTuple):

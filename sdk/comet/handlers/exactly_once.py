@@ -28,6 +28,7 @@ from comet.errors import (
     CometError,
     GroupError,
     ProducerFenced,
+    SerdeError,
     Timeout,
     TransactionAborted,
     TransactionError,
@@ -337,11 +338,13 @@ class ExactlyOnce(GroupServing):
         if self._condemned or item.errors:
             condemned = self._condemned.get(identity)
             if condemned is not None:
-                await self._set_aside(item, self._attempts[identity], condemned, tx)
+                ends = self.policy.on_error == "stop"
+                await self._set_aside(item, self._attempts[identity], condemned, tx, ends=ends)
                 return
             for error in item.errors:
                 offset = int(error.details["offset"])
-                await self._set_aside(item._replace(first=offset, end=offset + 1), 1, error, tx)
+                ends = self.one.ends_app(error)
+                await self._set_aside(item._replace(first=offset, end=offset + 1), 1, error, tx, ends=ends)
             if item.errors and item.argument is None:
                 return
         try:
@@ -349,11 +352,13 @@ class ExactlyOnce(GroupServing):
         except Exception as error:
             raise HandlerFailed(item, error) from error
 
-    async def _set_aside(self, item: Item, attempts: int, error: Exception, tx: Transaction) -> None:
+    async def _set_aside(
+        self, item: Item, attempts: int, error: Exception, tx: Transaction, *, ends: bool
+    ) -> None:  # fmt: skip
         topic = self.policy.dead_letter
         if topic:
             await send_dead_letters(tx.send, topic, item, self.one.group, attempts, error)
-        elif self.policy.on_error == "stop":
+        elif ends:
             self.one.failed += 1
             raise Hopeless(error)
 
@@ -376,6 +381,8 @@ class ExactlyOnce(GroupServing):
                     one.failed += 1
                     one.dead_lettered += len(item.batch) if one.whole and condemned is not None else 1
                     log.error("comet: handler %s gave up on %s/%d at %d: %r", one.name, *item.tp, item.first, error)
+                elif condemned is None and isinstance(error, SerdeError):
+                    one.malformed(error)
                 else:
                     one.failure(error)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TypedDict
 
 from comet.consumer.options import Isolation, OutOfRange, ReadFrom
-from comet.handlers.options import DeliveryMode, OnError
+from comet.handlers.options import DeliveryMode, OnError, OnMalformed
 from comet.types import AssignmentStrategy, Gap, StartLike
 from comet.wire.corrupt import OnCorrupt
 
@@ -22,6 +22,7 @@ class HandlerKeywords(TypedDict, total=False):
     concurrency: int
     shared: bool
     on_error: OnError
+    on_malformed: OnMalformed
     transaction_records: int
     transaction_ms: float
     start: StartLike

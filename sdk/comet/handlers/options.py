@@ -14,6 +14,7 @@ from comet.share.options import ShareOptions
 from comet.types import check_topic_name
 
 OnError = Literal["stop", "skip"]
+OnMalformed = Literal["skip", "stop"]
 DeliveryMode = Literal["at_most_once", "at_least_once", "exactly_once"]
 # The options of the consumer, by the kind of the handler.
 Reading = ConsumerOptions | GroupOptions | ShareOptions
@@ -22,6 +23,8 @@ Reading = ConsumerOptions | GroupOptions | ShareOptions
 DEATHS_SPARE: Final = 4
 # and records acquired beyond those that are being handled.
 _IN_FLIGHT_SPARE: Final = 32
+# Options of handlers with and without a group.
+_FOR_ALL: Final = ("on_error", "on_malformed")
 # Options that the app sets itself.
 _DECIDED: Final[dict[type[Reading], tuple[str, ...]]] = {
     ConsumerOptions: ("encryption",),
@@ -50,11 +53,13 @@ class HandlerOptions:
     concurrency: int = 1
     shared: bool = False
     on_error: OnError = "stop"
+    on_malformed: OnMalformed = "skip"
     transaction_records: int = 1_000
     transaction_ms: float = 20
 
     def __post_init__(self) -> None:
         one_of("on_error", self.on_error, "stop", "skip")
+        one_of("on_malformed", self.on_malformed, "skip", "stop")
         one_of("delivery", self.delivery, "at_most_once", "at_least_once", "exactly_once")
         if self.shared and self.delivery != "at_least_once":
             raise InvalidArgument("a share group delivers at least once: leave delivery out, or set shared=False")
@@ -64,6 +69,8 @@ class HandlerOptions:
             check_topic_name(self.dead_letter)
             if self.on_error == "skip":
                 raise InvalidArgument('dead_letter and on_error="skip" exclude each other: give one of them')
+            if self.on_malformed == "stop":
+                raise InvalidArgument('dead_letter and on_malformed="stop" exclude each other: give one of them')
         shared_max = limits.DELIVERIES_MAX - DEATHS_SPARE - 1
         limits.within("retries", self.retries, 0, shared_max if self.shared else limits.RETRIES_MAX)
         limits.within("backoff_ms", self.backoff_ms, 0, limits.RETRY_BACKOFF_MS_MAX)
@@ -78,7 +85,7 @@ def handler_options(
     """The options of a handler and of its consumer, from objects and names. Raises InvalidArgument."""
     own = set(names_of(HandlerOptions))
     handling = chosen(options or HandlerOptions(), {name: keywords[name] for name in keywords.keys() & own})
-    if not group and (wrong := [name for name in given(handling) if name != "on_error"]):
+    if not group and (wrong := [name for name in given(handling) if name not in _FOR_ALL]):
         raise InvalidArgument(f"{', '.join(wrong)} only for handlers of a group: give group= as well")
     reading = _default(group, handling)
     if consumer is not None:

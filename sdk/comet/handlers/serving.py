@@ -125,7 +125,7 @@ class Serving:
         """Calls the handler once; its policy decides about failed records."""
         one = self.one
         for error in item.errors:
-            one.failure(error)
+            one.malformed(error)
         if item.argument is None and item.errors:
             return
         try:
@@ -328,6 +328,9 @@ class GroupServing(Serving):
 
     async def _set_aside_undecodable(self, item: Item) -> None:
         for error in item.errors:
+            if not self.policy.dead_letter:
+                self.one.malformed(error)
+                continue
             offset = int(error.details["offset"])
             await self.give_up(item._replace(first=offset, end=offset + 1), 1, error)
 

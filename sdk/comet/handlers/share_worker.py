@@ -85,7 +85,7 @@ class ShareWorker(Serving):
                     log.warning("comet: handler %s: %s", one.name, error)
                     continue
                 if not self.policy.dead_letter:
-                    one.failure(error)
+                    one.failure(error) if isinstance(error, CorruptRecords) else one.malformed(error)
                     continue
                 one.failed += 1
                 one.dead_lettered += 1
