@@ -1,6 +1,6 @@
 """Bulk in, columns out: a hundred thousand records, read as Arrow.
 
-Needs `pip install "comet-stream[arrow]"`, a broker (`comet up`) and a topic (`comet topic create numbers`).
+Needs `pip install '.[arrow]'` in a checkout of Comet, a broker (`comet up`) and a topic (`comet topic create numbers`).
 """
 
 from __future__ import annotations

@@ -418,3 +418,13 @@ def from_code(
     if cls is None:
         return Internal(f"{code}: {message}", details=details, retry_after_ms=retry_after_ms)
     return cls(message, details=details, retry_after_ms=retry_after_ms)
+
+
+def pip_install(extra: str, *packages: str) -> str:
+    """The command that installs an extra of Comet, for hints. No release is on PyPI: it is run in a checkout.
+
+    >>> pip_install("arrow", "polars")
+    "pip install '.[arrow]' polars (in a checkout of Comet)"
+    """
+    names = " ".join([f"'.[{extra}]'", *packages])
+    return f"pip install {names} (in a checkout of Comet)"

@@ -111,7 +111,7 @@ def test_without_pyarrow_it_says_what_to_install() -> None:
         "except ImportError as error: print(error)"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert 'pip install "comet-stream[arrow]"' in said
+    assert "pip install '.[arrow]'" in said
 
 
 def test_tables_of_a_consumer_say_it_too() -> None:
@@ -122,7 +122,7 @@ def test_tables_of_a_consumer_say_it_too() -> None:
         "except ImportError as error: print(error)"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert 'pip install "comet-stream[arrow]"' in said
+    assert "pip install '.[arrow]'" in said
 
 
 def test_encode_gives_arrow_its_alignment() -> None:

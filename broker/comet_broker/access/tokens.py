@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from comet.errors import CredentialsRefused, InvalidArgument, Unavailable
+from comet.errors import CredentialsRefused, InvalidArgument, Unavailable, pip_install
 from comet.security.fetch import is_private
 from comet.security.principals import roles_of
 from comet.security.signed_tokens import LEEWAY_S, TokenVerifier, UnknownSigningKey, claim_of
@@ -59,7 +59,7 @@ class Issuer:
         try:
             import jwt  # noqa: F401 - whether it is there
         except ImportError:
-            raise InvalidArgument("tokens need the package pyjwt: pip install 'comet-stream[security]'") from None
+            raise InvalidArgument(f"tokens need the package pyjwt: {pip_install('security')}") from None
 
 
 def issuer_of(config: BrokerConfig) -> Issuer | None:

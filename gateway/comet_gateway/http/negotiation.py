@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from importlib.util import find_spec
 
+from comet.errors import pip_install
 from comet_gateway.http.problems import Problem
 
 
@@ -28,7 +29,7 @@ def form(accept: bytes) -> Form:
     if Form.ARROW in scored and find_spec("pyarrow") is None:
         del scored[Form.ARROW]
         if not scored:
-            hint = 'On the gateway: pip install "comet-stream[arrow]".'
+            hint = f"On the gateway: {pip_install('arrow')}."
             raise Problem("NOT_ACCEPTABLE", "this gateway cannot write Arrow without pyarrow", hint=hint)
     return max(scored, key=scored.__getitem__)
 

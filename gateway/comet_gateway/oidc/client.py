@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from comet.errors import CredentialsRefused, InvalidArgument
+from comet.errors import CredentialsRefused, InvalidArgument, pip_install
 from comet.security.fetch import is_private
 from comet.security.files import read_secret
 from comet.security.principals import roles_of
@@ -173,7 +173,7 @@ def _check(config: GatewayConfig) -> None:
     try:
         import jwt  # noqa: F401 - whether it is there
     except ImportError:
-        raise InvalidArgument("OpenID Connect needs the package pyjwt: pip install 'comet-stream[security]'") from None
+        raise InvalidArgument(f"OpenID Connect needs the package pyjwt: {pip_install('security')}") from None
 
 
 def _role(word: str) -> tuple[Role, str]:

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from comet.errors import pip_install
 from comet_gateway.config import MIB
 from comet_gateway.http.problems import Problem
 from comet_gateway.records.csv import safe
@@ -59,7 +60,7 @@ def writer(form: Format, values: Values) -> Writer:
     match form:
         case Format.PARQUET:
             if find_spec("pyarrow") is None:
-                hint = 'On the gateway: pip install "comet-stream[arrow]".'
+                hint = f"On the gateway: {pip_install('arrow')}."
                 raise Problem("NOT_ACCEPTABLE", "this gateway cannot write Parquet without pyarrow", hint=hint)
             return _Parquet()
         case Format.CSV:

@@ -118,7 +118,7 @@ def _chosen(suites: Mapping[str, Suite], names: Sequence[str], bootstrap: str | 
 
 def _check_installed() -> None:
     if importlib.util.find_spec("comet_bench") is None:
-        note("error: comet bench is not installed: pip install 'comet-stream[bench]', or ./bench of a checkout")
+        note("error: comet bench is not installed: pip install ./bench in a checkout of Comet")
         raise typer.Exit(ERROR)
 
 

@@ -65,7 +65,7 @@ class Keyring:
     too, except for the topics in `also_from`, such as the origins of dead letters.
 
     A producer takes a new data key after `data_key_records` values or `data_key_ms`. Needs the package cryptography:
-    pip install "comet-stream[security]".
+    the extra `security`.
 
     >>> async def example(address: str) -> None:
     ...     keyring = comet.Keyring({"2026": bytes(range(32))})

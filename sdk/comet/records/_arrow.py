@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from comet.errors import CorruptBatch, InvalidArgument
+from comet.errors import CorruptBatch, InvalidArgument, pip_install
 from comet.records._check import check_nulls
 from comet.records._columns import Binary, Columns
 
@@ -23,7 +23,7 @@ try:
     import pyarrow as pa
     import pyarrow.compute as pc
 except ImportError as error:
-    raise ImportError('to_arrow() needs pyarrow: pip install "comet-stream[arrow]"') from error
+    raise ImportError(f"to_arrow() needs pyarrow: {pip_install('arrow')}") from error
 
 _ONE = pa.scalar(1, pa.int64())
 _PAIR = pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary(), nullable=False)])

@@ -209,7 +209,7 @@ class Batch:
     def to_arrow(self, columns: Iterable[str] | None = None) -> pa.RecordBatch:
         """The batch as Arrow, over the same memory: offset, timestamp, key, value, headers, or some of these columns.
 
-        Needs pyarrow: pip install "comet-stream[arrow]".
+        Needs pyarrow: the extra `arrow`.
         """
         from comet.records._arrow import to_arrow
 

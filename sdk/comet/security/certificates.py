@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote
 
-from comet.errors import InvalidArgument
+from comet.errors import InvalidArgument, pip_install
 from comet.security.files import write_file
 from comet.wire.expiry import EXPIRES_SOON_DAYS
 
@@ -170,7 +170,7 @@ def require_cryptography(purpose: str = "making certificates") -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        how = {"hint": "pip install 'comet-stream[security]'"}
+        how = {"hint": pip_install("security")}
         raise InvalidArgument(f"{purpose} needs the package cryptography", details=how) from None
 
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from comet.errors import InvalidArgument
+from comet.errors import InvalidArgument, pip_install
 from comet.types import timestamp_us
 
 CHUNK_ROWS: Final = 4_096
@@ -76,7 +76,7 @@ def _parquet(path: Path) -> Iterator[tuple[list[str], Iterator[Row]]]:
         import pyarrow
         from pyarrow import compute, parquet
     except ImportError:
-        raise InvalidArgument('reading Parquet needs pyarrow: pip install "comet-stream[arrow]"') from None
+        raise InvalidArgument(f"reading Parquet needs pyarrow: {pip_install('arrow')}") from None
 
     def times(column: Any) -> Any:
         """Timestamps that Python can hold: no nanoseconds, and not after the year 9999."""

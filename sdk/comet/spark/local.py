@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import comet
+from comet.errors import pip_install
 from comet.processes.hang_watchdog import HangWatchdog
 
 if TYPE_CHECKING:
@@ -166,10 +167,7 @@ def missing(locations: JavaLocations | None = None) -> str | None:
     """The reason why Spark cannot run here, with the remedy; None if it can."""
     lacking = [name for name in PYTHON_NEEDS if find_spec(name) is None]
     if lacking:
-        return (
-            f"Spark is not installed ({', '.join(lacking)} missing): "
-            f"{sys.executable} -m pip install 'comet-stream[spark]'"
-        )
+        return f"Spark is not installed ({', '.join(lacking)} missing): {sys.executable} -m {pip_install('spark')}"
     try:
         find_java(locations or JavaLocations.of_this_machine())
     except comet.Unavailable as error:

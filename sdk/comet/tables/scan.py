@@ -14,7 +14,7 @@ from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.consumer.options import Isolation, check_isolation, check_on_corrupt
 from comet.encryption.keyring import Keyring
-from comet.errors import InvalidArgument
+from comet.errors import InvalidArgument, pip_install
 from comet.event_loop import call
 from comet.tables.scan_ranges import Bound, Part, ScanRequest, parts
 from comet.types import check_topic_name
@@ -138,7 +138,7 @@ class Scan:
         try:
             import polars as pl
         except ImportError as error:
-            raise ImportError('to_polars() needs polars: pip install "comet-stream[arrow]" polars') from error
+            raise ImportError(f"to_polars() needs polars: {pip_install('arrow', 'polars')}") from error
         found = pl.from_arrow(self.to_arrow())
         assert isinstance(found, pl.DataFrame)
         return found
@@ -148,7 +148,7 @@ class Scan:
         try:
             import pandas  # noqa: F401 - only checks that it is installed
         except ImportError as error:
-            raise ImportError('to_pandas() needs pandas: pip install "comet-stream[arrow]" pandas') from error
+            raise ImportError(f"to_pandas() needs pandas: {pip_install('arrow', 'pandas')}") from error
         return self.to_arrow().to_pandas(**options)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from comet.client.bootstrap import Addresses
-from comet.errors import InvalidArgument
+from comet.errors import InvalidArgument, pip_install
 from comet.tables.scan import DEFAULT_BOOTSTRAP
 from comet.types import check_topic_name
 
@@ -77,7 +77,7 @@ def _stream(frame: Any) -> pyarrow.RecordBatchReader:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise ImportError('write_frame() needs pyarrow: pip install "comet-stream[arrow]"') from error
+        raise ImportError(f"write_frame() needs pyarrow: {pip_install('arrow')}") from error
     if isinstance(frame, pa.RecordBatchReader):
         return frame
     if _module_of(frame) == "pandas" and hasattr(frame, "columns"):

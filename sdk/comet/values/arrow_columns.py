@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from comet.errors import InvalidArgument
+from comet.errors import InvalidArgument, pip_install
 
 try:
     import pyarrow as pa
 except ImportError as error:
-    raise ImportError('tables need pyarrow: pip install "comet-stream[arrow]"') from error
+    raise ImportError(f"tables need pyarrow: {pip_install('arrow')}") from error
 
 from comet.records._arrow import SCHEMA
 from comet.values.arrow_values import Values

@@ -299,7 +299,7 @@ class RecordBatch(Generic[T]):
     def to_arrow(self, columns: Iterable[str] | None = None) -> pyarrow.RecordBatch:
         """The batch as Arrow, over the same memory: offset, timestamp, key, value, headers, or some of these columns.
 
-        Needs pyarrow: pip install "comet-stream[arrow]".
+        Needs pyarrow: the extra `arrow`.
         """
         table = self._batch.to_arrow(columns)
         table = table if self._part is None else table.slice(self._part.start, len(self))
