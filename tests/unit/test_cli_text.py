@@ -111,10 +111,30 @@ def test_json_keeps_bytes_that_are_no_text_apart() -> None:
         "offset": 7,
         "timestamp_us": 8,
         "key": None,
-        "value_base64": "/w==",
-        "headers": [{"name": "h", "value": "1"}, {"name": "h", "value_base64": "/g=="}],
+        "base64": "/w==",
+        "headers": [{"name": "h", "value": "1"}, {"name": "h", "base64": "/g=="}],
     }
-    assert row((7, 8, b"k", None, [])).count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "printed"),
+    [
+        (b'{"symbol": "ACME", "bid": 9.500000000000000001}', '"value": {"symbol": "ACME", "bid": 9.500000000000000001}'),
+        (b'{\n\r"a": "\xc3\xa9"}', '"value": {  "a": "\u00e9"}'),
+        (b"null", '"value": null'),
+        (b'"a"', '"value": "a"'),
+        (b"a\n", '"text": "a\\n"'),
+        (b"", '"text": ""'),
+        (b'"\xff"', '"base64": "Iv8i"'),
+        (b"[" * 100_000, f'"text": "{"[" * 100_000}"'),
+        (None, '"tombstone": true'),
+    ],
+)
+def test_a_value_that_is_json_is_printed_as_json(value: bytes | None, printed: str) -> None:
+    line = render("json", "t", 3)((7, 8, b"k", value, [("h", b"1")])).decode()
+    assert line.endswith(f'"key": "k", {printed}, "headers": [{{"name": "h", "value": "1"}}]}}\n')
+    assert line.count("\n") == 1
+    json.loads(line)
 
 
 def test_an_unknown_format_names_those_there_are() -> None:

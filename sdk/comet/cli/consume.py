@@ -14,6 +14,7 @@ import typer
 
 from comet.cli._guard import drop_nones, guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Keyring, Topic, keyring_of
+from comet.cli._output import note
 from comet.cli._records import FORMATS, render
 from comet.encryption.envelope import key_id_of
 from comet.errors import DecryptionError, InvalidArgument
@@ -84,6 +85,8 @@ async def consume(
     start = position(from_ or ("earliest" if bounded else "latest"), now_us=now_us)
     printer = Printer("json" if json_output else form, count)
     encryption = keyring_of(keyring)
+    if not bounded and count is None and sys.stdout.isatty():
+        note("Ctrl-C ends")
     bounds = ConsumeBounds()
     async with comet.Admin(bootstrap) as admin:
         await admin.describe_topic(topic)  # fails at once if no broker answers; a consumer would wait
