@@ -14,6 +14,8 @@ import sys
 
 import comet
 
+TRY = """echo 'a1|{"account": "a1", "amount": 10}' | comet produce balances --key-separator '|'"""
+
 
 @comet.model
 class Balance:
@@ -35,4 +37,5 @@ async def store(balance: Balance) -> None:
 
 
 if __name__ == "__main__":
+    sys.stderr.write(f"waiting for records; write one in another terminal:\n{TRY}\n")
     app.run()

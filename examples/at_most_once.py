@@ -12,6 +12,8 @@ import sys
 
 import comet
 
+TRY = """echo '{"phone": "555-1", "text": "hello"}' | comet produce alerts"""
+
 
 @comet.model
 class Alert:
@@ -29,4 +31,5 @@ async def text(alert: Alert) -> None:
 
 
 if __name__ == "__main__":
+    sys.stderr.write(f"waiting for records; write one in another terminal:\n{TRY}\n")
     app.run()

@@ -13,6 +13,9 @@ import sys
 
 import comet
 
+TRY = """echo '{"customer": "c1", "pieces": 2, "price": 2.5}' | comet produce orders
+comet consume totals --from earliest --count 1"""
+
 
 @comet.model
 class Order:
@@ -31,4 +34,5 @@ async def total(record: comet.Record[Order]) -> None:
 
 
 if __name__ == "__main__":
+    sys.stderr.write(f"waiting for records; write one in another terminal:\n{TRY}\n")
     app.run()

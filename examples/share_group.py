@@ -15,6 +15,8 @@ import sys
 
 import comet
 
+TRY = """echo '{"number": 1, "takes_ms": 20}' | comet produce jobs"""
+
 
 @comet.model
 class Job:
@@ -35,4 +37,5 @@ async def work(job: Job) -> None:
 
 
 if __name__ == "__main__":
+    sys.stderr.write(f"waiting for records; write one in another terminal:\n{TRY}\n")
     app.run()

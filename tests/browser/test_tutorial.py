@@ -1,4 +1,4 @@
-"""The page that the tutorial ends with: a reader's own file, served from another address than the gateway's."""
+"""Pages of another address than the gateway's: the one that the tutorial ends with, and the example."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from playwright.async_api import Page, expect
 
 import comet
 from tests.browser.conftest import Watched, shot, stage_up
-from tests.integration.gateway_tour import ROOT
+from tests.integration.gateway_tour import ROOT, up
 from tests.integration.walkthroughs import files
 from tests.robustness.gateway_process import GatewayProcess
 
@@ -58,3 +58,17 @@ async def test_the_page_shows_prices_as_they_are_written(page: Page, context: Wa
             await page.close()
         finally:
             gateway.kill()
+
+
+async def test_the_example_shows_a_record_without_a_key(page: Page, context: Watched) -> None:
+    context.expected = ("favicon.ico", "404")
+    with served(ROOT / "examples") as url, up("--origins", url) as there:
+        async with comet.Admin(there.broker) as admin, comet.Producer(there.broker) as producer:
+            await admin.create_topic("orders")
+            await page.goto(f"{url}/browser.html?topic=orders&gateway={there.gateway}")
+            await expect(page.locator("#state")).to_have_text("live")
+            await producer.publish("orders", "order 17")
+            await expect(page.locator("#table")).to_have_text('(no key) "order 17"')
+            await producer.publish("orders", {"item": "pen"}, key="a")
+            await expect(page.locator("#a")).to_have_text('a {"item":"pen"}')
+        await page.close()

@@ -67,9 +67,9 @@ def steps(text: str) -> list[Step]:
 
 
 @contextmanager
-def up() -> Iterator[Up]:
+def up(*options: str) -> Iterator[Up]:
     """`comet up` with nothing in it, on free ports."""
-    command = python_module("comet.cli", "up", "--ephemeral", "--port", "0", "--gateway-port", "0", "--json")
+    command = python_module("comet.cli", "up", "--ephemeral", "--port", "0", "--gateway-port", "0", "--json", *options)
     with started(Child("comet up", command, piped=True)) as child:
         told = json.loads(child.line(60))
         yield Up(told["address"], told["gateway"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import shutil
 import subprocess
@@ -18,7 +17,6 @@ import msgspec
 import pytest
 
 import comet.sync
-from comet.processes.child import Child, python_module, started
 from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.dashboard.subscriptions import SubscribableDashboard
@@ -58,24 +56,24 @@ def there() -> Iterator[Up]:
 
 
 @pytest.fixture
-def open_to_pages(there: Up) -> Iterator[str]:
-    """A second gateway, as the tour starts it, by its URL."""
-    asked = re.search(r"^\$ comet (gateway --port) 8081 (--origins \S+)$", TEXT, re.MULTILINE)
+def open_to_pages() -> Iterator[Up]:
+    """`comet up` as the tour starts it for a page of another origin."""
+    asked = re.search(r"^\$ comet up (--origins \S+)$", TEXT, re.MULTILINE)
     assert asked
-    arguments = [*asked[1].split(), "0", *asked[2].split(), "--bootstrap", there.broker, "--json"]
-    with started(Child("comet gateway", python_module("comet.cli", *arguments), piped=True)) as child:
-        yield json.loads(child.line(TIMEOUT_S))["url"]
+    with up(*asked[1].split()) as there:
+        yield there
 
 
-def test_the_page_of_the_browser_gets_what_it_reads(there: Up, open_to_pages: str) -> None:
+def test_the_page_of_the_browser_gets_what_it_reads(open_to_pages: Up) -> None:
     page = (ROOT / "examples/browser.html").read_text()
     assert len(page.splitlines()) <= 20
-    httpx.post(
-        f"{there.gateway}/v1/topics/quotes/records", json={"key": "EURUSD", "value": {"bid": 1.08}}, timeout=TIMEOUT_S
-    )
+    topics = f"{open_to_pages.gateway}/v1/topics"
+    httpx.post(topics, json={"name": "quotes"}, timeout=TIMEOUT_S).raise_for_status()
+    quote = {"key": "EURUSD", "value": {"bid": 1.08}}
+    httpx.post(f"{topics}/quotes/records", json=quote, timeout=TIMEOUT_S).raise_for_status()
     found = re.search(r"/stream\?([^`]*)`", page)
     assert found
-    url = f"{open_to_pages}/v1/topics/quotes/stream?{found[1]}"
+    url = f"{topics}/quotes/stream?{found[1]}"
     seen: dict[str, str] = {}
     with httpx.stream(
         "GET", url, headers={"origin": PAGE, "sec-fetch-site": "cross-site"}, timeout=TIMEOUT_S

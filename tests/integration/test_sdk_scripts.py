@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 import comet.sync
 import comet.testing
@@ -47,6 +50,34 @@ def running(name: str, address: str) -> Iterator[Iterator[str]]:
             assert process.wait(60) == 0
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("at_most_once.py", "to 555-1: hello"),
+        ("at_least_once.py", "a1 has 10.0"),
+        ("exactly_once.py", '{"customer":"c1","total":5.0}'),
+        ("share_group.py", "job 1 done by"),
+    ],
+)
+def test_an_example_that_waits_tells_what_to_write(name: str, printed: str) -> None:
+    topics = ["alerts", "balances", "balances-failed", "orders", "totals", "jobs", "jobs-failed"]
+    with comet.testing.broker(topics) as broker:
+        command = [sys.executable, str(EXAMPLES / name), broker.address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None and process.stderr is not None
+            try:
+                assert process.stderr.readline().startswith("waiting for records")
+                pasted = process.stderr.readline()
+                pasted += process.stderr.readline() if name == "exactly_once.py" else ""
+                path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+                environ = {**os.environ, "PATH": path, "COMET_BOOTSTRAP": broker.address}
+                shell = ["bash", "-e", "-o", "pipefail", "-c", pasted]
+                said = subprocess.run(shell, env=environ, capture_output=True, text=True, check=True, timeout=60).stdout
+                assert printed in (said or process.stdout.readline())
+            finally:
+                process.kill()
 
 
 def test_there_is_an_example_of_each_delivery() -> None:

@@ -15,13 +15,16 @@ from threading import Thread
 from typing import Any, ClassVar
 
 import pytest
+from typer.testing import CliRunner
 
 import comet
 from comet.cli import _etcd_checks, up
 from comet.cli._cluster_checks import _about_broker, _about_conflicts, _about_leaders
+from comet.cli._commands import app
 from comet.cli._etcd_checks import MemberCheck, check_members
 from comet.cli._gateway_process import RESTARTS, GatewayProcess, restarting
 from comet.cli._local_cluster import LocalCluster
+from comet.cli._up_cluster import _announce
 from comet.cli.cluster import Health, failures, show_failed
 from comet.entities import BrokerInfo, ClusterInfo, PartitionInfo, ReplicaConflict, TopicInfo
 from comet.errors import InvalidArgument, Unavailable
@@ -151,6 +154,26 @@ def test_ports_that_are_taken_or_none_are_refused(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"127.0.0.1:{port} is in use"):
             LocalCluster(tmp_path, 1, port=port).start()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_commands_to_paste_reach_a_cluster_whose_first_broker_is_dead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = LocalCluster(tmp_path, 3)
+    addresses = ",".join(broker.address for broker in cluster.brokers)
+    _announce(cluster, "http://localhost:8080", {}, ephemeral=True, as_json=False)
+    printed = capsys.readouterr().out
+    assert f"\n  export COMET_BOOTSTRAP={addresses}\n" in printed
+    assert "\n  comet cluster  " in printed
+    assert "dashboard at http://localhost:8080; " in printed
+
+
+def test_an_origin_that_the_gateway_would_refuse_starts_nothing(tmp_path: Path) -> None:
+    for wrong in (["--origins", "localhost:8000"], ["--origins", "http://localhost:8000", "--no-gateway"]):
+        done = CliRunner().invoke(app, ["up", "--data", str(tmp_path / "data"), *wrong])
+        assert done.exit_code == 2
+        assert "origin" in done.output
     assert list(tmp_path.iterdir()) == []
 
 

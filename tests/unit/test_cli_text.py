@@ -119,7 +119,10 @@ def test_json_keeps_bytes_that_are_no_text_apart() -> None:
 @pytest.mark.parametrize(
     ("value", "printed"),
     [
-        (b'{"symbol": "ACME", "bid": 9.500000000000000001}', '"value": {"symbol": "ACME", "bid": 9.500000000000000001}'),
+        (
+            b'{"symbol": "ACME", "bid": 9.500000000000000001}',
+            '"value": {"symbol": "ACME", "bid": 9.500000000000000001}',
+        ),
         (b'{\n\r"a": "\xc3\xa9"}', '"value": {  "a": "\u00e9"}'),
         (b"null", '"value": null'),
         (b'"a"', '"value": "a"'),

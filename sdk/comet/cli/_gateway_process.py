@@ -40,15 +40,27 @@ def _note(event: KeeperEvent) -> None:
         note(f"cannot restart {child.name} yet: {event.reason}")
 
 
+def served_at(url: str) -> str:
+    """What a gateway serves, for the announcement of `comet up`."""
+    return f"dashboard at {url}; HTTP, WebSocket and SSE there too, the API at {url}/docs"
+
+
 class GatewayProcess:
     """One gateway process."""
 
-    def __init__(self, bootstrap: str, port: int, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        port: int,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
         self._held = None if port else HeldPorts(1)
         port = port if self._held is None else self._held.numbers[0]
         address = f"{LOCALHOST}:{port}"
         self.url = f"http://{address}"
-        command = python_module("comet_gateway", "--bootstrap", bootstrap, "--port", str(port))
+        command = python_module("comet_gateway", "--bootstrap", bootstrap, "--port", str(port), *options)
         self.child = Child("gateway", command, log=folder / "gateway.log", address=address, environment=environment)
         self._keeper = restarting([self.child])
         self._ending = asyncio.Event()

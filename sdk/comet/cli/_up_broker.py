@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from comet.cli._gateway_process import GatewayProcess
+from comet.cli._gateway_process import GatewayProcess, served_at
 from comet.cli._options import DEFAULT_BOOTSTRAP
 from comet.cli._output import exports, print_json
 
@@ -21,6 +21,7 @@ def up_broker(
     config: BrokerConfig,
     gateway_port: int | None,
     gateway_environment: Mapping[str, str] | None,
+    gateway_options: Sequence[str],
     *,
     ephemeral: bool,
     as_json: bool,
@@ -39,7 +40,7 @@ def up_broker(
             announce(None)
             yield
             return
-        gateway = GatewayProcess(_reached_at(server), gateway_port, config.data, gateway_environment)
+        gateway = GatewayProcess(_reached_at(server), gateway_port, config.data, gateway_environment, gateway_options)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(gateway.keep(announce))
             try:
@@ -74,7 +75,7 @@ def _next_steps(address: str, url: str | None, folder: Path, ephemeral: bool, va
     port = address.rpartition(":")[2]
     local = f"localhost:{port}" == DEFAULT_BOOTSTRAP
     at = "" if local else f" -b {address}"
-    gateway = f"\nHTTP, WebSocket and SSE at {url}; the API at {url}/docs" if url else ""
+    gateway = f"\n{served_at(url)}" if url else ""
     return f"""\
 Comet is up at {address}, data in {folder}{" (deleted on exit)" if ephemeral else ""}{gateway}
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Final
 
-from comet.cli._gateway_process import GatewayProcess, restarting
+from comet.cli._gateway_process import GatewayProcess, restarting, served_at
 from comet.cli._local_cluster import REPLICAS, LocalCluster
 from comet.cli._output import exports, print_json
 from comet.processes.signals import StopSignals
-
-DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
+from comet.settings.client import BOOTSTRAP_VARIABLE
 
 
 def up_cluster(
@@ -70,20 +68,21 @@ def _announce(
         )
         return
     count, first = len(cluster.brokers), cluster.brokers[0]
-    at = "" if first.address == DEFAULT_ADDRESS else f" -b {first.address}"
+    addresses = [broker.address for broker in cluster.brokers]
     steps = {
-        f"comet cluster{at}": "brokers and leaders",
-        f"comet topic create quotes{at}": f"{min(count, REPLICAS)} replicas of each partition",
-        f"comet consume quotes{at}": "in a second terminal",
-        f"comet produce quotes{at}": "in a third: one record a line",
+        "comet cluster": "brokers and leaders",
+        "comet topic create quotes": f"{min(count, REPLICAS)} replicas of each partition",
+        "comet consume quotes": "in a second terminal",
+        "comet produce quotes": "in a third: one record a line",
         f"kill -9 {first.pid}": f"{first.name} fails over, and is restarted",
     }
     width = max(map(len, steps))
     print(
-        f"Comet is up: {count} brokers at {', '.join(broker.address for broker in cluster.brokers)}\n"
+        f"Comet is up: {count} brokers at {', '.join(addresses)}\n"
         f"data in {cluster.folder}{' (deleted on exit)' if ephemeral else ''}, etcd at {cluster.etcd.address}\n"
-        + (f"HTTP, WebSocket and SSE at {url}; the API at {url}/docs\n\n" if url else "\n")
-        + exports(variables)
+        + (f"{served_at(url)}\n\n" if url else "\n")
+        # All of them: a command that knows one broker alone fails while that one is down.
+        + exports({BOOTSTRAP_VARIABLE: ",".join(addresses), **variables})
         + "".join(f"  {step.ljust(width)}   {what}\n" for step, what in steps.items())
         + f"\n{count} brokers on one machine share one disk and one power supply: for trials and tests only.\n"
         "For production see `comet broker --help` and docs/operating.md. Ctrl-C stops everything.",

@@ -56,6 +56,10 @@ def up(
         int | None,
         typer.Option("--gateway-port", min=0, max=65535, help="8080; any free port with 0, or with --port 0."),
     ] = None,
+    origins: Annotated[
+        list[str] | None,
+        typer.Option("--origins", metavar="ORIGIN", help="Pages from there may call the gateway too; may repeat."),
+    ] = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -77,6 +81,7 @@ def up(
     if brokers > 1 and broker_id != 1:
         raise typer.BadParameter("with --brokers, ids count from 1: leave it out", param_hint="--broker-id")
     wanted = (DEFAULT_GATEWAY_PORT if port else 0) if gateway_port is None else gateway_port
+    options = _gateway_options(origins or [], gateway)
     metrics = _metrics_port(host, brokers if port else 0) if metrics_port is None else metrics_port
     with _data_folder(data, ephemeral) as folder:
         secured = _secured(folder, brokers, [host, advertised_host]) if secure else None
@@ -98,7 +103,7 @@ def up(
             cluster = LocalCluster(
                 folder, brokers, host=host, port=port, metrics_port=metrics, settings=settings, own_settings=own
             )
-            beside = GatewayProcess(cluster.addresses, wanted, folder, environment) if gateway else None
+            beside = GatewayProcess(cluster.addresses, wanted, folder, environment, options) if gateway else None
             up_cluster(cluster, beside, ephemeral=ephemeral, as_json=json_output, variables=variables)
         else:
             from comet.cli._up_broker import up_broker
@@ -118,12 +123,22 @@ def up(
                 config,
                 wanted if gateway else None,
                 environment,
+                options,
                 ephemeral=ephemeral,
                 as_json=json_output,
                 variables=variables,
             )
     if not json_output:
         note("stopped" if ephemeral else f"stopped; the data is in {folder}")
+
+
+def _gateway_options(origins: Sequence[str], gateway: bool) -> list[str]:
+    """The options of the gateway. Raises InvalidArgument for those that it would refuse."""
+    from comet_gateway.http.origins import checked_origin
+
+    if origins and not gateway:
+        raise InvalidArgument("--origins is for the gateway: leave --no-gateway out")
+    return ["--origins", ",".join(map(checked_origin, origins))] if origins else []
 
 
 def _secured(folder: Path, brokers: int, hosts: Sequence[str]) -> SecuredFolder:
