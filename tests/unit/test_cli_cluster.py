@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import comet
 from comet.cli import _etcd_checks, up
+from comet.cli._checks import check_spark
 from comet.cli._cluster_checks import _about_broker, _about_conflicts, _about_leaders
 from comet.cli._commands import app
 from comet.cli._etcd_checks import MemberCheck, check_members
@@ -337,3 +338,18 @@ def test_a_member_that_is_not_there_fails_and_one_alone_is_warned_of() -> None:
     assert MemberCheck("127.0.0.1:1", None, None, None).run().status == "fail"
     assert check_members(("a:1",)).status == "warn"
     assert check_members(("a:1", "b:1", "c:1")).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("environment", "status"),
+    [
+        ({"PATH": str(Path(sys.executable).parent)}, "ok"),
+        ({"PATH": "/usr/bin:/bin"}, "warn"),
+        ({"PATH": "/usr/bin:/bin", "PYSPARK_PYTHON": sys.executable}, "ok"),
+        ({"PATH": "/nowhere"}, "warn"),
+    ],
+)
+def test_doctor_says_which_python_spark_asks(environment: dict[str, str], status: str) -> None:
+    found = check_spark(environment)
+    assert found.status == status
+    assert ("comet.spark.session" in found.advice) is (status == "warn")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +52,7 @@ def run_checks(config: BrokerConfig) -> list[Finding]:
         ("clock", check_clock),
         ("memory", check_memory),
         ("etcd", check_etcd_program),
+        ("spark", lambda: check_spark(os.environ)),
         ("java", lambda: check_program("java", ["-version"], "only the Spark source and sink need it")),
     ]
     if config.etcd:
@@ -89,6 +91,18 @@ def check_packages() -> Finding:
         return Finding("packages", "fail", "missing: " + ", ".join(missing), f"pip install {' '.join(missing)}")
     versions = {name: importlib.metadata.version(name) for name in ("comet-stream", "grpcio", "protobuf")}
     return Finding("packages", "ok", ", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+def check_spark(environment: Mapping[str, str]) -> Finding:
+    """Whether Spark asks this Python for its data sources."""
+    if importlib.util.find_spec("pyspark") is None:
+        return Finding("spark", "ok", "not installed; only programs with the Spark source and sink need it")
+    asked = environment.get("PYSPARK_PYTHON", "python3")
+    found = shutil.which(asked, path=environment.get("PATH", ""))
+    if found is not None and Path(found).parent == Path(sys.executable).parent:
+        return Finding("spark", "ok", f"asks {found} for its data sources")
+    advice = "use comet.spark.session, activate the environment of this Python, or set PYSPARK_PYTHON to it"
+    return Finding("spark", "warn", f'asks {found or asked} for format("comet"), not {sys.executable}', advice)
 
 
 def check_uvloop() -> Finding:

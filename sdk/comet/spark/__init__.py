@@ -30,7 +30,8 @@ Needs no registration and no jar: Spark's Python workers run this package and th
 
 For programs:
 
-    local               Spark on this machine: a Java, and a session that ends with its JVM
+    session             a session on this machine that ends with its JVM, from `local`
+    local               Spark on this machine: a Java, and the settings of that session
     update_writer       writes the changed rows of a query, from the driver: for foreachBatch
     query_supervisor    starts queries one after the other, restarts failed ones, reports their states
     query_state         the state of a query, as a record                                                  (pure)
@@ -39,3 +40,7 @@ For programs:
 
 Needs the extra `spark`.
 """
+
+from comet.spark.local import session
+
+__all__ = ["session"]

