@@ -55,6 +55,13 @@ def follow(value: Any, path: list[str | int]) -> list[Any]:
     return []
 
 
+def read_number(text: str) -> float | None:
+    with suppress(ValueError):
+        value = json.loads(text) if text == text.strip() else None
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return None
+
+
 def fits(value: Any, operator: str, literal: str, quoted: bool) -> bool:
     try:
         number = None if quoted or literal != literal.strip() else json.loads(literal)
@@ -77,6 +84,9 @@ def fits(value: Any, operator: str, literal: str, quoted: bool) -> bool:
         )
     left: Any
     right: Any
+    if number is not None and isinstance(value, str):
+        value = read_number(value)
+        numeric = value is not None
     if number is None:
         left, right = value, literal
         if not isinstance(value, str):
@@ -94,7 +104,11 @@ def test_it_means_what_a_naive_reading_says(
 ) -> None:
     shown = json.dumps(literal) if quoted else literal
     if not quoted and (
-        not literal.strip() or literal.strip() != literal or literal[0] in '"=~' or "&&" in literal or "\0" in literal
+        not literal.strip()
+        or literal.strip() != literal
+        or literal[0] in '"=~!<>'
+        or "&&" in literal
+        or "\0" in literal
     ):
         return  # such texts have to be quoted
     found = [one for end in follow(value, path) for one in (end if isinstance(end, list) else [end])]
@@ -114,7 +128,8 @@ DOCUMENT = {
     [
         ("price>100", True), ("price>100.5", False), ("price<=100.5", True), ("price>abc", False), ("price~1", False),
         ("n=42", True), ("n=42.0", True), ("n!=42", False), ('n="42"', False), ("text=42", True), ('text="42"', True),
-        ("text>5", False), ('text<"5"', True), ("ok=true", True), ('ok="true"', False), ("ok=1", False),
+        ("text>5", True), ("text>42", False), ("text<=42.0", True), ("note>5", False), ("day>5", False),
+        ("note!=this and&that", True), ('text<"5"', True), ("ok=true", True), ('ok="true"', False), ("ok=1", False),
         ("ok>0", False),
         ("none=null", True), ("none!=null", False), ("exists(none)", True), ("!exists(gone)", True), ("gone!=1", False),
         ("note~äPF", True), ("note!~birne", True), ("note=äpfel", False), ("day>=2026-01-30", True),
@@ -151,6 +166,8 @@ def test_whatever_is_written_is_parsed_or_refused_with_a_place(text: str) -> Non
         ("", 0), ("price", 5), ("price>", 6), ("price > ", 8), (".a=1", 0), ("a.=1", 2), ("a[x]=1", 2), ("a[0=1", 3),
         ("exists(a", 8), ("exists(a) b", 10), ('a="x', 2), ('a="x" y', 6), ("a b=1", 2), ('a="\\q"', 2),
         ("a" + ".a" * 16 + "=1", 31), ("x" * 501, 500), ("a=1 && b", 8), ("a=1&&", 5), ("&&", 0),
+        ("price >> 3 or", 7), ("a==1", 2), ("a=!b", 2), ("a=1 or b=2", 4), ("a=1 AND b=2", 4),
+        ("a=x || b=y", 4), ("a=or", 2),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_its_place(text: str, position: int) -> None:

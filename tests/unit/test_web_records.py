@@ -108,6 +108,16 @@ def test_what_is_exported_begins_where_the_page_does(time: str, start: str) -> N
     assert unfiltered.text == "First 50 of ~12,000"
 
 
+def test_an_empty_result_explains_the_filters_that_are_set() -> None:
+    def told(**query: str) -> str:
+        asked = PageRequest("/topics/orders/records", {"topic": "orders"}, query)
+        return records.view(TopicRecords(DETAIL, (), Progress(), "end", ""), asked).fields["nothing"].text
+
+    assert told(where="price>3").startswith("No record matches. Where compares fields")
+    assert told(key="a") == "No record matches. Key, Value and Header match any part of the text and ignore case."
+    assert told(partition="1") == "No record matches."
+
+
 def test_what_cannot_be_read_is_counted() -> None:
     corrupt = records.summary(Progress(matched=50, of=12_000, unreadable=5), "limit", {"start": "beginning"})
     assert corrupt.text == "First 50 of ~12,000 · 5 unreadable in corrupt batches"

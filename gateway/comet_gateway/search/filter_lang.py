@@ -7,13 +7,15 @@ r"""The language of conditions on a record's JSON: evaluated in bounded time, wi
     condition = [ "!" ] "exists(" path ")"  |  path operator literal
     path      = name { "." name | "[" number "]" }       a name in "quotes" may hold anything; $ first is the value
     operator  = "=" | "!=" | ">" | ">=" | "<" | "<=" | "~" | "!~"
-    literal   = "quoted", as in JSON  |  everything up to the end, or to &&
+    literal   = "quoted", as in JSON  |  everything up to the end, or to &&, without an operator at its beginning and
+                without the words or, and: those would nearly always be meant as more of the language
 
 A name on a list applies to each of its entries, and a list is compared entry by entry: one match is enough. An absent
 field matches no condition, not even !=.
 
     =  !=       a bare literal is a number, true, false, null or a text, whichever the field holds; quoted, a text
-    >  <        numbers with numbers; texts with texts, letter by letter, which suits times in ISO 8601
+    >  <        a bare number with numbers, and with texts that are numbers; else texts with texts, letter by letter,
+                which suits times in ISO 8601
     ~  !~       a text that contains the literal, in any case
 
 Pure.
@@ -37,6 +39,7 @@ Part = str | int
 _NAME: Final = re.compile(r'[^\s.\[\]()=!<>~"]+')
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 _INDEX: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
+_WORD: Final = re.compile(r"(?:^|\s)(or|and|\|\|)(?=\s|$)", re.IGNORECASE)
 _SPACE: Final = re.compile(r"\s*")
 _QUOTED: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _OPERATOR: Final = re.compile(r"!=|!~|>=|<=|=|>|<|~")
@@ -82,7 +85,8 @@ class Where:
                 return isinstance(value, str) and self.literal.casefold() in value.casefold()
         ordered = _ORDERED[self.operator]
         if self.number is not None:
-            return _is_number(value) and ordered(value, self.number)
+            number = _number_in(value)
+            return number is not None and ordered(number, self.number)
         return isinstance(value, str) and ordered(value, self.literal)
 
     def _equals(self, value: Any) -> bool:
@@ -97,6 +101,13 @@ class Where:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number_in(value: Any) -> int | float | None:
+    """The number, or that of a text which is one: exact decimals are often written as text."""
+    if isinstance(value, str):
+        return float(value) if len(value) <= CHARS_MAX and _NUMBER.fullmatch(value) else None
+    return value if _is_number(value) else None
 
 
 def _follow(document: Any, path: tuple[Part, ...]) -> list[Any]:
@@ -187,6 +198,11 @@ def _compared(path: tuple[Part, ...], operator: str, negated: bool, text: str, a
     literal = text[at:].rstrip()
     if not literal:
         raise Malformed('the operand is missing; an empty text is ""', at)
+    if literal[0] in "=!<>~":
+        raise Malformed('a second operator; a text that begins with one is written in "quotes"', at)
+    if (word := _WORD.search(literal)) is not None:
+        told = 'only && joins conditions; a text with this word is written in "quotes"'
+        raise Malformed(told, at + word.start(1))
     number: int | float | None = None
     if _NUMBER.fullmatch(literal):
         number = float(literal) if any(sign in literal for sign in ".eE") else int(literal)

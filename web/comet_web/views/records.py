@@ -68,6 +68,7 @@ def view(facts: TopicRecords, request: PageRequest) -> Document:
             "reason": Cell(facts.reason),
             "cursor": Cell(facts.cursor),
             "summary": summary(facts.progress, facts.reason, request.query),
+            "nothing": Cell(nothing(request.query)),
             "wrong": Cell(facts.problem, tone="bad" if facts.problem else ""),
             "faulty": Cell(facts.faulty),
         },
@@ -141,6 +142,16 @@ def _beginning(data: bytes, size: int) -> bytes:
         length = 1 if lead < 0x80 else 2 if lead >> 5 == 6 else 3 if lead >> 4 == 14 else 4
         return cut[:-back] if length > back else cut
     return cut
+
+
+def nothing(query: Mapping[str, str]) -> str:
+    """Why no record may be found, by the filters that are set."""
+    parts = []
+    if any(query.get(name) for name in ("key", "value", "header")):
+        parts.append("Key, Value and Header match any part of the text and ignore case.")
+    if query.get("where"):
+        parts.append("Where compares fields of JSON values. A missing field, or one of another type, does not match.")
+    return " ".join(["No record matches.", *parts])
 
 
 def summary(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
