@@ -150,7 +150,9 @@ def described(config: BrokerConfig) -> list[dict[str, str]]:
             value = getattr(config, {"id": "broker_id"}.get(row.name, row.name))
         source = "default" if _text(value) == _text(default) else "given"
         shown = ("set" if value else "") if row.secret else _text(value)
-        rows.append({"name": row.name, "value": shown, "default": _text(default), "source": source, "about": row.about})
+        unit = TOPIC_SETTINGS[row.name.removeprefix(_TOPIC)].unit if row.name.startswith(_TOPIC) else row.unit
+        row_of = {"name": row.name, "value": shown, "default": _text(default), "source": source, "about": row.about}
+        rows.append(row_of | {"unit": unit})
     return rows
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet.cli._exit import ERROR, NOT_FOUND, UNAVAILABLE, USAGE, exit_code, hint
+from comet.cli._lag import history_rows
 from comet.cli._output import plain_table, report_error
 from comet.cli._records import check_json_lines, parse_headers, render, split_keys
 from comet.cli._stdin import LINE_BYTES_MAX, LineSplitter, line_chunks
@@ -19,6 +20,7 @@ from comet.cli.consume import Printer
 from comet.encryption.envelope import NONCE_BYTES, TAG_BYTES, Prefix
 from comet.errors import BY_CODE, DecryptionError, InvalidArgument, RecordTooLarge, TopicNotFound
 from comet.records import decode, encode
+from comet.types import LagPoint
 from comet.values.record import RecordBatch
 
 
@@ -170,3 +172,18 @@ def test_an_error_as_json_is_one_document_on_stderr(capsys: pytest.CaptureFixtur
 def test_a_plain_table_is_aligned_for_awk() -> None:
     text = plain_table(["name", "how many"], [["a", "1"], ["long", "23"]], [False, True])
     assert text == "name  how_many\na            1\nlong        23"
+
+
+def test_the_history_of_a_lag_leaves_out_the_moments_without() -> None:
+    def rows(**lags: list[int]) -> list[tuple[object, object]]:
+        points = [
+            LagPoint(at * 1_000_000, topic, lag=lag, age_s=0.0, committed=0, end=lag)
+            for at in range(max(map(len, lags.values())))
+            for topic, values in lags.items()
+            for lag in values[at : at + 1]
+        ]
+        return [(row[1], row[2]) for row in history_rows(points)]
+
+    assert rows(a=[0, 0, 0, 5, 3, 0, 0, 0]) == [("a", 0), ("a", 5), ("a", 3), ("a", 0)]
+    assert rows(a=[0, 0, 0], b=[7, 7]) == [("b", 7), ("b", 7)]
+    assert rows(a=[0, 0]) == []

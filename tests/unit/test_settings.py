@@ -242,6 +242,8 @@ def test_a_broker_tells_how_it_is_set_but_no_secret() -> None:
     assert (rows["rebalance_ms"]["default"], rows["port"]["source"]) == ("10000", "default")
     assert (rows["topic_flush"]["value"], rows["topic_retention_ms"]["source"]) == ("os", "default")
     assert (rows["etcd_password"]["value"], rows["etcd_ca"]["value"]) == ("set", "")
+    units = {name: rows[name]["unit"] for name in ("rebalance_ms", "topic_retention_ms", "topic_segment_bytes", "port")}
+    assert units == {"rebalance_ms": "ms", "topic_retention_ms": "ms", "topic_segment_bytes": "bytes", "port": ""}
     assert "hunter2" not in str(rows)
 
 

@@ -112,7 +112,7 @@ DETAIL = facts.BrokerDetail(
     logs=LOGS,
     settings=(
         facts.Setting("rack", "", "", "default", "Where it stands."),
-        facts.Setting("segment_bytes", "1 MB", "128 MB", "file", "How large."),
+        facts.Setting("segment_bytes", "1000000", "134217728", "file", "How large; see `rack`.", unit="bytes"),
     ),
 )
 
@@ -151,6 +151,8 @@ def test_charts_share_an_axis_and_leave_gaps() -> None:
 def test_settings_that_somebody_chose_come_first() -> None:
     document = broker_view.view(DETAIL, PageRequest("/brokers/1"))
     assert [row.key for row in document.tables["settings"].rows] == ["segment_bytes", "rack"]
+    texts = [cell.text for cell in document.tables["settings"].rows[0].cells]
+    assert texts == ["segment_bytes", "1000000 B", "128 MiB", "file", "How large; see rack."]
     assert [cell.text for cell in document.tables["sessions"].rows[0].cells[2:6:3]] == ["gRPC", "1.50 kB"]
 
 

@@ -106,7 +106,16 @@ def topic_trends(history: Sequence[LagPoint]) -> list[list[object]]:
 
 
 def history_rows(history: Sequence[LagPoint]) -> list[list[object]]:
-    """One row for each moment and topic, oldest first."""
+    """One row for each moment and topic, oldest first. Moments without lag between others without are left out."""
+    lags: dict[str, list[int]] = {}
+    for point in history:
+        lags.setdefault(point.topic, []).append(point.lag)
+    places: dict[str, int] = dict.fromkeys(lags, -1)
+    shown = []
+    for point in history:
+        at = places[point.topic] = places[point.topic] + 1
+        if any(lags[point.topic][max(at - 1, 0) : at + 2]):
+            shown.append(point)
     return [
         [
             time_text(point.time_us),
@@ -116,5 +125,5 @@ def history_rows(history: Sequence[LagPoint]) -> list[list[object]]:
             point.committed,
             point.end,
         ]
-        for point in history
+        for point in shown
     ]

@@ -131,8 +131,11 @@ async def _show_lag(admin: Admin, name: str, *, history: bool, points: int, json
             note("no history yet: the coordinator measures once a second")
         else:
             print_table(["topic", "now", "most", "for", "lag over time"], topic_trends(found.history))
-            print()
-            print_table(["time", "topic", "lag", "age", "committed", "end"], history_rows(found.history))
+            if rows := history_rows(found.history):
+                print()
+                print_table(["time", "topic", "lag", "age", "committed", "end"], rows)
+            else:
+                note("there was no lag in that time")
     sys.stdout.flush()
 
 

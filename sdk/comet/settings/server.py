@@ -90,10 +90,11 @@ class Setting:
             return f"{self.default:g}s"
         if self.format is not None:
             return self.format(self.default)
-        return format_value(self._unit, self.default) if isinstance(self.default, int) else str(self.default)
+        return format_value(self.unit, self.default) if isinstance(self.default, int) else str(self.default)
 
     @property
-    def _unit(self) -> str:
+    def unit(self) -> str:
+        """Of its number: ms, bytes, or empty."""
         return {"duration": "ms", "seconds": "ms", "bytes": "bytes"}.get(self.kind, "")
 
     def read(self, value: object) -> Any:
@@ -129,7 +130,7 @@ class Setting:
 
     def _within(self, number: int) -> int:
         if not self.low <= number <= self.high:
-            low, high = (format_value(self._unit, bound) for bound in (self.low, self.high))
+            low, high = (format_value(self.unit, bound) for bound in (self.low, self.high))
             raise InvalidArgument(f"{self.name} must be between {low} and {high}")
         return number
 

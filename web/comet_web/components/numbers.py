@@ -8,6 +8,11 @@ from comet_web.document import UNKNOWN, Cell
 
 _STEPS = ("", "k", "M", "G", "T", "P")
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
+NO_LIMIT = "-1"
+_EXACT = {
+    "ms": (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)),
+    "bytes": (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)),
+}
 
 
 def short(value: float) -> str:
@@ -95,3 +100,19 @@ def ago(time_us: int | None, now_us: int) -> Cell:
     seconds = max(0, now_us - time_us) // 1_000_000
     text = f"{seconds} s" if seconds < 60 else duration_text(seconds)
     return Cell(f"{text} ago" if seconds else "just now", time_us, title=moment_text(time_us))
+
+
+def exact_text(value: str, unit: str) -> str:
+    """A setting's value in the largest unit without a fraction: 7 d, 128 MiB, none.
+
+    >>> exact_text("604800000", "ms"), exact_text("1500", "ms"), exact_text("-1", "bytes"), exact_text("9092", "")
+    ('7 d', '1500 ms', 'none', '9092')
+    """
+    steps = _EXACT.get(unit, ())
+    if value == NO_LIMIT:
+        return "none"
+    if not steps or not value.isdecimal():
+        return value
+    number = int(value)
+    name, size = next(((name, size) for name, size in steps if number and number % size == 0), steps[-1])
+    return f"{number // size} {name}"

@@ -57,12 +57,13 @@ def _settings(settings: tuple[Setting, ...], request: PageRequest) -> Table:
 
 def _setting(one: Setting) -> Row:
     tone = "" if one.source == "default" else "info"
+    about = one.about.replace("`", "")  # the marks of names in the documents
     cells = (
         Cell(one.name),
         Cell(one.value or "not set", tone=tone if one.value else "muted"),
         Cell(one.default or "not set", tone="muted"),
         Cell(one.source, tone=tone or "muted"),
-        Cell(one.about, title=one.about),
+        Cell(about, title=about),
     )
     return Row(one.name, cells)
 

@@ -232,9 +232,9 @@ def _setting(setting: Setting) -> Row:
     changed = setting.source != "default"
     cells = (
         Cell(setting.name, ("0" if changed else "1") + setting.name),  # changed ones first
-        Cell(setting.value, tone="info" if changed else ""),
-        Cell(setting.default, tone="muted"),
+        Cell(numbers.exact_text(setting.value, setting.unit), tone="info" if changed else ""),
+        Cell(numbers.exact_text(setting.default, setting.unit), tone="muted"),
         Cell(setting.source, tone="" if changed else "muted"),
-        Cell(setting.about),
+        Cell(setting.about.replace("`", "")),  # the marks of names in the documents
     )
     return Row(setting.name, cells)

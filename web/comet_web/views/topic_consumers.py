@@ -17,13 +17,13 @@ from comet_web.views import groups, topic
 
 COLUMNS: Final = (
     Column("group", "Group", wide=False),
-    Column("state", "State", wide=False),
+    Column("state", "State"),
     Column("members", "Members", numeric=True),
     Column("lag", "Lag", unit="records", numeric=True, wide=False, title="records of this topic not yet processed"),
     Column("trend", "Lag, 15 min", sortable=False, title="of all topics of the group"),
     Column("drain", "Catch-up time", numeric=True, title="of all topics of the group, at the current rate"),
     Column("commit", "Last commit", numeric=True),
-    Column("partitions", "By partition", sortable=False, wide=False),
+    Column("partitions", "Detail", sortable=False, wide=False, title="lag by partition"),
 )
 LAGS: Final = (
     Column("partition", "Partition", wide=False),
@@ -76,7 +76,7 @@ def _row(group: Group, name: str, chosen: str, request: PageRequest) -> Row:
             groups.spark(group.trend),
             groups.drain(group),
             numbers.ago(group.last_commit_us, request.now_us),
-            Cell("shown below", tone="muted") if shown else Cell("show", href=request.link(group=group.name) + "#lags"),
+            Cell("below", tone="muted") if shown else Cell("show", href=request.link(group=group.name) + "#lags"),
         ),
     )
 
