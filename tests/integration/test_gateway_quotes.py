@@ -186,6 +186,8 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
         await until(lambda: feed.records == 1, "what comes is seen")
         subscribed[0].notify(Failed("UNAVAILABLE", "nobody answers", {}))
         await until(lambda: len(subscribed) == 2, "it is followed again")
+        assert look(feed).quotes["A"].last == 5.0
+        assert look(feed).quotes["A"].first is None, "a change has no base before the past is read"
         go_on.set()
         await until(lambda: feed.state == "live" and feed.reach is not None, "the past is read")
         await write(producer, 6.0)
@@ -194,6 +196,7 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
         # A minute is shown once what comes late to the one before has come.
         settled_us = feed.symbols["A"].latest.time_us + quotes.SETTLED_US
         seen = feed.snapshot(PageRequest("/quotes", query={"step": "1m"}), settled_us)
+        assert seen.quotes["A"].first == 0.0
         assert (seen.quotes["A"].records, seen.quotes["A"].volume) == (5, 5)
         assert seen.candles is not None
         formed = [*seen.candles.volume, seen.candles.forming[4] if seen.candles.forming else 0]

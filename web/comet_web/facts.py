@@ -227,7 +227,7 @@ class Quote:
     bid: float | None
     ask: float | None
     volume: float | None  # traded since `Quotes.since_us`
-    first: float | None  # the first price since then, the base of changes
+    first: float | None  # the first price since then, the base of changes; None while history is loading
     time_us: int  # of the quote
     heard_us: int  # when it arrived
     records: int

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("comet.gateway")
 
 LEFT_OUT_MAX: Final = 10_000  # symbols beyond the limit that are counted
-IDLE_S: Final = 60.0  # until an unused feed closes
+IDLE_S: Final = 900.0  # until an unused feed closes: a visitor who comes back finds it filled
 AGAIN_S: Final = 2.0  # between two attempts to follow a topic
 BUFFER: Final = 100_000  # records that a feed may lag before it skips some
 SETTLED_US: Final = 400_000  # after its end, until a candle counts as final
@@ -252,8 +252,9 @@ class QuoteFeed:
 
     def _quote(self, symbol: CandleSymbol, end_s: int, since_s: int) -> facts.Quote:
         latest = symbol.latest
+        first = symbol.first if self._filling is not None and self._filling.done() else None  # an earlier one may come
         return facts.Quote(
-            latest.symbol, latest.price, symbol.bid, symbol.ask, symbol.volume, symbol.first, latest.time_us,
+            latest.symbol, latest.price, symbol.bid, symbol.ask, symbol.volume, first, latest.time_us,
             symbol.heard_us, symbol.records, symbol.trended(end_s, since_s),
         )  # fmt: skip
 
