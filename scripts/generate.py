@@ -35,7 +35,8 @@ class Twin(NamedTuple):
     direct: tuple[str, ...] = ()  # methods that only read, and need no turn of the loop
     timed: tuple[str, ...] = ()  # methods that wait, and get a time limit
     left_out: tuple[str, ...] = ()
-    buffered: bool = False  # records of the batch at hand are taken without a turn of the loop
+    consumer: str = ""  # the consumer whose records are taken without a turn of the loop once they have come,
+    taken: tuple[tuple[str, str], ...] = ()  # and the functions of comet.sync.inbox that do it, by method
     outbox: str = ""  # the producer whose records are handed over without a turn of the loop,
     check: str = ""  # and what raises if none is taken
     made_of: str = ""  # what an inner twin is made of, besides
@@ -43,6 +44,7 @@ class Twin(NamedTuple):
     note: str = ""  # the paragraph that the twin's text has beside
 
 
+_TAKEN: Final = (("__anext__", "next_record"), ("get", "get_record"), ("get_batch", "get_batch"))
 TWINS: Final = (
     Twin(
         "comet.producer.delivery", "Delivery", inner=True, direct=("done", "exception"), made_of="PendingDelivery"
@@ -54,14 +56,19 @@ TWINS: Final = (
         check="self._async._check",
     ),
     Twin("comet.producer.transaction", "TransactionalProducer"),
-    Twin("comet.consumer.iteration", "BatchIterator", inner=True),
-    Twin("comet.consumer.iteration", "TableIterator", inner=True, direct=("of",)),
-    Twin("comet.consumer.consumer", "Consumer", buffered=True),
+    Twin(
+        "comet.consumer.iteration", "BatchIterator", inner=True, consumer="self._async._consumer",
+        taken=(("__anext__", "next_batch"),),
+    ),
+    Twin(
+        "comet.consumer.iteration", "TableIterator", inner=True, direct=("of",), consumer="self._async._consumer"
+    ),
+    Twin("comet.consumer.consumer", "Consumer", consumer="self._async", taken=_TAKEN),
     Twin("comet.consumer.range_reader", "Reader"),
     Twin("comet.consumer.ranges", "RangeReader", inner=True, ends=True),
     Twin("comet.consumer.time_merge", "MergedReader", inner=True, direct=("head", "ready"), ends=True),
     Twin(
-        "comet.groups.group_consumer", "GroupConsumer",
+        "comet.groups.group_consumer", "GroupConsumer", consumer="self._async", taken=_TAKEN,
         left_out=("offsets_to_commit", "were_committed"),  # used by transactions, which take the asynchronous one
         note="Heartbeats are sent on the background loop, so a program that computes for long stays a member.\n"
         "Callbacks are called on that loop's thread.",
@@ -111,7 +118,8 @@ COPIED: Final = (*SPECIAL, "__init__", "__await__", "__repr__")
 RUNTIME: Final = {
     "comet.event_loop": ("awaited", "call", "computed"),
     "comet.sync.outbox": ("Outbox", "PendingDelivery"),
-    "comet.sync.calls": ("asynchronous", "get_record", "next_part", "next_record", "outcome"),
+    "comet.sync.inbox": ("attach", "exclusive", "get_batch", "get_record", "next_batch", "next_record"),
+    "comet.sync.calls": ("asynchronous", "next_part", "outcome"),
 }
 # Texts that differ without async.
 PHRASES: Final = (
@@ -348,13 +356,15 @@ def result_of(twin: Twin, function: Function) -> str:
         return "repr(self._async)"
     if returns in AWAITED:
         return f"call(awaited({f'lambda: {target}' if passed(function) else f'self._async.{name}'}))"
-    call = "self._outbox.call" if twin.outbox else "call"
+    call = "self._outbox.call(" if twin.outbox else "call("
+    if twin.consumer:
+        call = f"exclusive({twin.consumer}, "
     if isinstance(function, ast.AsyncFunctionDef):
-        work = f"{call}({target}{', timeout_s' if name in twin.timed else ''})"
+        work = f"{call}{target}{', timeout_s' if name in twin.timed else ''})"
     elif name in twin.direct:
         work = target
     else:
-        work = f"{call}(computed({f'lambda: {target}' if passed(function) else f'self._async.{name}'}))"
+        work = f"{call}computed({f'lambda: {target}' if passed(function) else f'self._async.{name}'}))"
     if made := next((one for one in NAMES if re.match(rf"{one}\b", returns)), ""):
         if returns.endswith("| None"):
             return f"None if (found := {work}) is None else {made}(found)"
@@ -365,8 +375,8 @@ def result_of(twin: Twin, function: Function) -> str:
 def without_a_turn(twin: Twin, function: Function) -> str:
     """The expression of a method that needs no turn of the loop each time; empty for the others."""
     name = function.name
-    if twin.buffered and name in {"get", "__anext__"}:
-        return f"{'get_record' if name == 'get' else 'next_record'}(self._async{', timeout_s' * (name == 'get')})"
+    if take := dict(twin.taken).get(name):
+        return f"{take}({', '.join(filter(None, (twin.consumer, passed(function))))})"
     if twin.ends and name == "__anext__":
         return "next_part(self._async)"
     if twin.outbox and name == "send":
@@ -407,7 +417,8 @@ def constructor(twin: Twin, definitions: Sequence[Function]) -> str:
     generic = "[T]" if is_generic(twin) else ""
     text += f"    {signature(function, '__init__')}:\n"
     made = f"call(computed(lambda: Async{twin.name}({passed(function)})))"
-    return text + f"        self._async: Async{twin.name}{generic} = {made}\n" + outbox_of(twin)
+    text += f"        self._async: Async{twin.name}{generic} = {made}\n"
+    return text + outbox_of(twin) + (f"        attach({twin.consumer})\n" if twin.consumer else "")
 
 
 def outbox_of(twin: Twin) -> str:

@@ -281,7 +281,9 @@ class Finding:
 
 def test_the_synchronous_lag_is_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = comet.sync.Consumer("localhost", "quotes")
-    monkeypatch.setattr(consumer, "_async", Finding())
+    finding = Finding()
+    finding._ahead = consumer._async._ahead  # type: ignore[attr-defined]
+    monkeypatch.setattr(consumer, "_async", finding)
     assert consumer.lag() == {0: 3}
 
 

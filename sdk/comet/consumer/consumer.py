@@ -135,7 +135,7 @@ class Consumer(RecordIterator[T]):
         self._closed = True
         await self._fetcher.close()
         await self._client.close()
-        self._delivery = self._batch = self._records = self._undecrypted = None
+        self._drop(None)
 
     async def __aenter__(self) -> Self:
         try:

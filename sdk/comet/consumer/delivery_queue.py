@@ -80,6 +80,13 @@ class DeliveryQueue:
         """Deliveries and errors that were not taken yet, from the `after`th on."""
         return [self._entries[at][2] for at in range(after, len(self._entries))]
 
+    def has_delivery(self) -> bool:
+        """Whether `take` gives a delivery, and raises nothing."""
+        if not self._entries:
+            return False
+        reader, generation, arrived, _ = self._entries[0]
+        return generation == reader.generation and isinstance(arrived, memoryview)
+
     def take(self) -> tuple[PartitionSubscription, memoryview] | None:
         """The next delivery, with its credit returned; None if there is none. Raises a stopped partition's error."""
         while self._entries:

@@ -60,7 +60,8 @@ class Fetcher:
         self.topic = topic  # None: reads the assigned partitions
         self.options = options
         self.readers: dict[TopicPartition, PartitionSubscription] = {}
-        self.in_hand: PartitionSubscription | None = None  # the partition whose delivery is being read
+        # Partitions of whose deliveries a part is not handed out, each with the offset after what was opened.
+        self.in_hand: dict[PartitionSubscription, int] = {}
         self.corrupt = CorruptPolicy(options.on_corrupt, options.on_gap)
         self.begun = begun or _nothing  # called when the position of a partition is known
         self.queue = DeliveryQueue(self._goes_on)
@@ -219,7 +220,7 @@ class Fetcher:
         """Continues elsewhere at once, if no record of the partition is in the application's hands; else the error
         waits behind them."""
         reader.stopped = error
-        taken = reader.last is None and self.in_hand is not reader
+        taken = reader.last is None and reader not in self.in_hand
         if not (taken and self.options.on_gap is None and self._goes_on(reader, error)):
             self.queue.add_error(reader, error)
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
 
 from comet import records
-from comet.consumer.aborted import CONTROL, MARKED
 from comet.consumer.broker_subscription import PartitionSubscription
+from comet.consumer.contents import Opened, contents
 from comet.consumer.fetcher import Fetcher
+from comet.consumer.look_ahead import LookAhead
 from comet.encryption.keyring import Keyring
-from comet.errors import CometError, CorruptBatch, CorruptRecords, DataLoss, InvalidArgument, SerdeError
+from comet.errors import CometError, CorruptBatch, CorruptRecords, InvalidArgument, SerdeError
 from comet.types import TopicPartition
 from comet.values.record import Record, RecordBatch
-from comet.wire.corrupt import headers, opened, range_of
+from comet.wire.corrupt import range_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,19 +37,21 @@ class RecordIterator(Generic[T]):
     """The base of Consumer and GroupConsumer: iterates over the fetcher's records. Used by one task."""
 
     _fetcher: Fetcher
+    _rebalances: ClassVar[bool] = False  # partitions may be revoked while it reads
 
     def __init__(self, serde: Any, *, uncommitted: bool, keyring: Keyring | None) -> None:
         self._serde = serde
         self._keyring = keyring
         self._uncommitted = uncommitted
-        # The batches of the current delivery; a corrupt one is replaced by its error.
-        self._delivery: Iterator[RecordBatch[T] | CorruptRecords] | None = None
+        self._delivery: tuple[PartitionSubscription, Iterator[Opened[T]]] | None = None  # what is left of it
+        self._ahead: LookAhead[T] | None = None  # what was opened before its turn, for a synchronous program
         self._undecrypted: RecordBatch[T] | None = None  # the next batch of the delivery, if its keys are to be fetched
-        self._reader: PartitionSubscription | None = None  # the partition of the current or last delivery
+        self._reader: PartitionSubscription | None = None  # the partition of the batch in hand, or of the last one
         self._batch: RecordBatch[T] | None = None  # the batch that is read record by record,
         self._records: Iterator[Record[T]] | None = None  # what is left of it,
         self._last: Record[T] | None = None  # and the record handed out last: the position lies behind it
-        self._whole_from: int | None = None  # first offset of the batch, or undecodable record, that is in use
+        # Partition and first offset of the batch, or undecodable record, that is in use.
+        self._whole_from: tuple[PartitionSubscription, int] | None = None
         self._held: dict[PartitionSubscription, int] = {}  # the same for tables and corrupt records, by partition
         self._since_turn_bytes = 0
         self._received_records = 0
@@ -89,7 +92,7 @@ class RecordIterator(Generic[T]):
         assert self._batch is not None
         assert self._reader is not None
         self._last = None
-        self._whole_from = offset - 1  # the application has it in hand, as an error
+        self._whole_from = self._reader, offset - 1  # the application has it in hand, as an error
         self._reader.position = offset
         rest = self._batch.after(offset)
         self._batch, self._records = rest, None if rest is None else rest.records()
@@ -163,7 +166,8 @@ class RecordIterator(Generic[T]):
     async def _take_batch(self) -> RecordBatch[T]:
         self._handed_back()
         batch = self._rest_of_batch() or await self._fetch_batch()
-        self._whole_from = batch.first_offset
+        assert self._reader is not None
+        self._whole_from = self._reader, batch.first_offset
         self._handed_out(batch)
         return batch
 
@@ -202,38 +206,63 @@ class RecordIterator(Generic[T]):
     def _in_delivery(self) -> RecordBatch[T] | None:
         """The next batch of the delivery; None if there is none, or it is kept until its keys were fetched. Raises
         CorruptRecords; the next call continues after them."""
+        self._drop_recalled()
         while True:
-            batch: RecordBatch[T] | CorruptRecords | None = self._undecrypted
+            batch = self._undecrypted
             if batch is None:
-                batch = None if self._delivery is None else next(self._delivery, None)
-            if isinstance(batch, CorruptRecords):
-                self._pass_corrupt(batch)
-                continue
-            if batch is None:
-                self._delivery = self._fetcher.in_hand = None
-                return None
+                opened = self._next_opened()
+                if opened is None:
+                    return None
+                self._reader, found = opened
+                if isinstance(found, int):
+                    self._reader.position = found
+                    continue
+                if isinstance(found, CometError):
+                    self._fail(self._reader, found)
+                    continue
+                batch = found
             at_once = batch.encrypted is None or batch.encrypted.decrypt_at_once()
             self._undecrypted = None if at_once else batch
             return batch if self._undecrypted is None else None
 
-    def _pass_corrupt(self, error: CorruptRecords) -> None:
-        """Moves the position past corrupt records. Raises the error unless the policy skips them; like a record, it
-        counts as processed once the application asks for more."""
-        reader = self._reader
-        assert reader is not None
-        first, end = range_of(error)
-        reader.position = end
-        if not self._fetcher.corrupt.passes(error):
+    def _next_opened(self) -> Opened[T] | None:
+        """The next part of the delivery; None at its end."""
+        if self._ahead is not None and self._ahead.opened:
+            return self._ahead.opened.popleft()
+        if self._delivery is not None:
+            for opened in self._delivery[1]:
+                return opened
+        self._delivery = None
+        self._fetcher.in_hand.clear()
+        return None
+
+    def _fail(self, reader: PartitionSubscription, error: CometError) -> None:
+        """Handles what is wrong with a delivery. Raises the error unless the policy passes over it."""
+        if isinstance(error, CorruptRecords):
+            # The position moves past them. Like a record, they count as processed once the application asks for more.
+            first, reader.position = range_of(error)
+            if self._fetcher.corrupt.passes(error):
+                return
             self._held.setdefault(reader, first)
+        elif self._fetcher.passes(reader, error):
+            return
+        else:
+            self._fetcher.stop(reader, error, again=isinstance(error, CorruptBatch))
+        if not isinstance(error, CorruptBatch):
             raise error
+        raise CorruptBatch(
+            f"{reader.topic}/{reader.partition} at offset {reader.position}: the delivery is damaged; "
+            f"the next read requests it again: {error.message}",
+            details={"topic": reader.topic, "partition": str(reader.partition), "offset": str(reader.position)},
+        ) from error
 
     def _next_delivery(self) -> bool:
         taken = self._fetcher.queue.take()
         if taken is None:
             return False
         self._since_turn_bytes += len(taken[1])
-        self._reader = self._fetcher.in_hand = taken[0]
-        self._delivery = self._open(*taken)
+        opened = contents(*taken, self._fetcher.in_hand, self._serde, self._keyring, self._uncommitted)
+        self._delivery = taken[0], opened
         return True
 
     async def _wait(self) -> None:
@@ -241,57 +270,6 @@ class RecordIterator(Generic[T]):
             await self.start()
         else:
             await self._fetcher.queue.arrival()
-
-    def _open(self, reader: PartitionSubscription, batches: memoryview) -> Iterator[RecordBatch[T] | CorruptRecords]:
-        """The batches of one delivery, without records before the position, markers, and aborted records."""
-        if reader.discards:
-            reader.discards.passed(reader.position)
-        try:
-            for at, header in headers(batches):
-                expected = reader.position
-                base = header.base_offset
-                if header.next_offset <= expected:
-                    continue
-                if base > expected >= 0:
-                    raise hole(*reader.tp, expected, base)
-                reader.read(base, header.leader_epoch)
-                if header.flags & MARKED and self._hidden(reader, header):
-                    reader.position = header.next_offset
-                    continue
-                try:
-                    batch = opened(header, batches, at, reader.topic, reader.partition, since=expected)
-                except CorruptRecords as error:
-                    yield error
-                    continue
-                yield RecordBatch(
-                    reader.topic,
-                    reader.partition,
-                    batch,
-                    skip=sum(offset < expected for offset in batch.offsets) if base < expected else 0,
-                    high_watermark=reader.high_watermark,
-                    leader_epoch=reader.leader_epoch,
-                    serde=self._serde,
-                    keyring=self._keyring,
-                )
-        except CorruptBatch as error:
-            if self._fetcher.passes(reader, error):
-                return
-            self._fetcher.stop(reader, error, again=True)
-            raise CorruptBatch(
-                f"{reader.topic}/{reader.partition} at offset {reader.position}: the delivery is damaged; "
-                f"the next read requests it again: {error.message}",
-                details={"topic": reader.topic, "partition": str(reader.partition), "offset": str(reader.position)},
-            ) from error
-        except DataLoss as error:
-            if not self._fetcher.passes(reader, error):
-                self._fetcher.stop(reader, error, again=False)
-                raise
-
-    def _hidden(self, reader: PartitionSubscription, header: records.BatchHeader) -> bool:
-        """Leaves out markers, and aborted records unless the reader asked for read_uncommitted."""
-        if self._uncommitted:
-            return bool(header.flags & CONTROL)
-        return reader.discards.drops(header)
 
     def _handed_back(self) -> None:
         """The application asks for more: marks the previous records as processed."""
@@ -312,12 +290,25 @@ class RecordIterator(Generic[T]):
         self._reader.position = batch.next_offset
         self._received_records += len(batch)
 
-    def _drop(self, reader: PartitionSubscription) -> None:
-        """Drops the rest of a delivery of that partition."""
-        if self._reader is reader and self._batch is not None:
-            self._batch = self._records = None
-        if self._fetcher.in_hand is reader:
-            self._delivery = self._undecrypted = self._fetcher.in_hand = None
+    def _drop(self, reader: PartitionSubscription | None) -> None:
+        """Drops the rest of a delivery of that partition; None: of all, for good."""
+        if reader in (None, self._reader):
+            self._undecrypted = self._batch = self._records = None
+        if self._delivery is not None and reader in (None, self._delivery[0]):
+            self._delivery = None
+        if self._ahead is not None:
+            self._ahead.drop(reader)
+        if reader is not None:
+            self._fetcher.in_hand.pop(reader, None)
+
+    def _drop_recalled(self) -> None:
+        """Does what was asked of a synchronous consumer while its program did not read."""
+        ahead = self._ahead
+        if ahead is not None and ahead.recalled:
+            ahead.recalled = False
+            dropped, ahead.dropped = ahead.dropped, []
+            for reader in dropped:
+                self._drop(reader)
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start, and the state of the buffer.
@@ -396,7 +387,10 @@ class TableIterator(Generic[T]):
                 self._hold(failed)
             raise failed
         while True:
-            if consumer._batch is None and consumer._delivery is None:  # else records are left: returned at once
+            consumer._drop_recalled()
+            ahead = consumer._ahead
+            left = consumer._batch is not None or consumer._delivery is not None or (ahead and ahead.opened)
+            if not left:  # else they are returned at once
                 while not consumer._fetcher.queue.waiting(0):
                     await consumer._wait()
                 await self._more()
@@ -432,6 +426,7 @@ class TableIterator(Generic[T]):
     def _take(self) -> list[pyarrow.RecordBatch]:
         """All records that have arrived, without an await. An error is raised after the rows before it."""
         found: list[pyarrow.RecordBatch] = []
+        self._consumer._drop_recalled()
         rows_left, bytes_left = self._rows_max, _BYTES_MAX
         try:
             while rows_left > 0 and bytes_left > 0:
@@ -481,13 +476,6 @@ class TableIterator(Generic[T]):
         import pyarrow as pa  # here: if it is missing, the import of ArrowColumns has said what to install
 
         return pa.Table.from_batches([self._columns.together(found)])
-
-
-def hole(topic: str, partition: int, first: int, end: int) -> DataLoss:
-    return DataLoss(
-        f"{topic}/{partition}: offsets {first} to {end - 1} are missing in the broker's answer",
-        details={"topic": topic, "partition": str(partition), "first": str(first), "end": str(end)},
-    )
 
 
 def _later(batch: RecordBatch[T]) -> Iterator[Record[T]]:

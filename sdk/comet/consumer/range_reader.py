@@ -21,7 +21,7 @@ from comet.client.bootstrap import Addresses
 from comet.client.client import Client
 from comet.client.leader_request import call_leader
 from comet.consumer.aborted import CONTROL, MARKED, Discards
-from comet.consumer.iteration import hole
+from comet.consumer.contents import hole
 from comet.consumer.options import Isolation, check_isolation
 from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched, RangeReader, RangeSpec, locate
 from comet.consumer.time_merge import MergedReader

@@ -29,6 +29,7 @@ from comet.groups.options import OnPartitions
 from comet.types import AtOffset, Earliest, Position, TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
+from comet.values.record import Record
 
 log = logging.getLogger("comet")
 
@@ -38,6 +39,7 @@ T = TypeVar("T")
 class AssignedPartitions(RecordIterator[T]):
     """The base of GroupConsumer: reads the partitions that are assigned to it. GroupConsumer sets these attributes."""
 
+    _rebalances = True
     auto_commit: bool
     _client: Client
     _member: Member
@@ -92,7 +94,10 @@ class AssignedPartitions(RecordIterator[T]):
         assigned.begin()
         if assigned.reader is not None and self._fetcher.readers.get(assigned.tp) is assigned.reader:
             self._fetcher.unassign(assigned.tp)
-            self._drop(assigned.reader)
+            if self._ahead is None:
+                self._drop(assigned.reader)
+            else:
+                self._ahead.recall(assigned.reader)  # the program's thread may be taking a record
 
     async def _begin(self, partitions: list[MemberPartition]) -> None:
         """Starts partitions without a committed offset: at `start`, but at the beginning if the group reads the topic
@@ -194,8 +199,7 @@ class AssignedPartitions(RecordIterator[T]):
             return False
         if assigned.reader is None:
             return False
-        mine = self._reader is assigned.reader and (self._last is not None or self._whole_from is not None)
-        return mine or assigned.reader in self._held
+        return _first_in_hand(self, assigned.reader) is not None or assigned.reader in self._held
 
     def _handed_back(self) -> None:
         super()._handed_back()
@@ -206,6 +210,8 @@ class AssignedPartitions(RecordIterator[T]):
     async def _next_return(self) -> None:
         if self._returned is None:
             self._returned = asyncio.get_running_loop().create_future()
+        if self._ahead is not None:
+            self._ahead.recalled = True  # the next record is asked of the loop, which so learns of it
         await asyncio.shield(self._returned)
 
     # ---- callbacks
@@ -241,16 +247,13 @@ class AssignedPartitions(RecordIterator[T]):
     def _done(self, reader: PartitionSubscription) -> int:
         """The offset up to which the application has processed the partition."""
         done = self._held.get(reader, reader.position)
-        if self._reader is reader:
-            if self._last is not None:
-                return min(self._last.offset, done)
-            if self._whole_from is not None:
-                return min(self._whole_from, done)
-        return done
+        first = _first_in_hand(self, reader)
+        return done if first is None else min(first, done)
 
     def _position(self, reader: PartitionSubscription) -> int:
         """The offset after the last record handed out."""
-        return self._last.offset + 1 if self._reader is reader and self._last is not None else reader.position
+        last = _last_of(self, reader)
+        return reader.position if last is None else last.offset + 1
 
     def _mark(self, assigned: MemberPartition, offset: int) -> OffsetToCommit:
         epoch = None if assigned.reader is None else assigned.reader.epoch_before(offset)
@@ -279,3 +282,20 @@ class AssignedPartitions(RecordIterator[T]):
         assigned = self._assigned.get(tp)
         if assigned is not None and assigned.assignment.since == since:
             assigned.committed = max(offset, -1 if assigned.committed is None else assigned.committed)
+
+
+def _first_in_hand(consumer: RecordIterator[T], reader: PartitionSubscription) -> int | None:
+    """The offset of the record or batch of that partition that the application is processing."""
+    last, whole_from = _last_of(consumer, reader), consumer._whole_from
+    if last is not None:
+        return last.offset
+    return whole_from[1] if whole_from is not None and whole_from[0] is reader else None
+
+
+def _last_of(consumer: RecordIterator[T], reader: PartitionSubscription) -> Record[T] | None:
+    """The record handed out last, if it is of that partition. `_last` is read once, and compared: the thread of a
+    synchronous program may take the next record meanwhile."""
+    last = consumer._last
+    if last is None or consumer._reader is not reader or (last.topic, last.partition) != reader.tp:
+        return None
+    return last

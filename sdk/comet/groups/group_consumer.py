@@ -166,7 +166,7 @@ class GroupConsumer(AssignedPartitions[T]):
         await self._member.leave(farewell=not self._static)
         await self._fetcher.close()
         await self._client.close()
-        self._delivery = self._batch = self._records = self._undecrypted = None
+        self._drop(None)
 
     async def _last_commit(self) -> None:
         try:

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Protocol, TypeVar
 
-from comet.consumer.iteration import RecordIterator
-from comet.errors import SerdeError
-from comet.event_loop import awaited, call, computed
-from comet.values.record import Record
+from comet.event_loop import awaited, call
 
-T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -30,32 +26,6 @@ def outcome(delivery: Outcome[R_co], timeout_s: float | None) -> R_co:
             value: R_co = result.value
             return value
     return call(awaited(lambda: delivery), timeout_s)
-
-
-def next_record(consumer: RecordIterator[T]) -> Record[T]:
-    """The consumer's next record. Those of the batch at hand need no turn of the loop."""
-    return _at_hand(consumer) or call(consumer.__anext__())
-
-
-def get_record(consumer: RecordIterator[T], timeout_s: float | None) -> Record[T] | None:
-    """The consumer's next record; None if none came in time."""
-    return _at_hand(consumer) or call(consumer.get(timeout_s))
-
-
-def _at_hand(consumer: RecordIterator[T]) -> Record[T] | None:
-    """The next record of the batch that the consumer is reading."""
-    records = consumer._records
-    if records is None:
-        return None
-    try:
-        record = next(records, None)
-    except SerdeError as error:
-        behind = int(error.details["offset"]) + 1
-        call(computed(lambda: consumer._skip_to(behind)))
-        raise
-    if record is not None:
-        consumer._last = record
-    return record
 
 
 class EndingIterator(Protocol[R_co]):

@@ -14,7 +14,7 @@ from comet.consumer.consumer import Consumer as AsyncConsumer
 from comet.consumer.keywords import ConsumerKeywords
 from comet.consumer.options import ConsumerOptions
 from comet.event_loop import call, computed
-from comet.sync.calls import get_record, next_record
+from comet.sync.inbox import attach, exclusive, get_batch, get_record, next_record
 from comet.sync.iteration import BatchIterator, TableIterator
 from comet.types import StartLike, wall_clock_us
 from comet.values.record import Record, RecordBatch
@@ -119,23 +119,24 @@ class Consumer(Generic[T]):
                 )
             )
         )
+        attach(self._async)
 
     def start(self) -> None:
         """Subscribes; when it returns, records produced from now on are seen. `with` does this."""
-        call(self._async.start())
+        exclusive(self._async, self._async.start())
 
     def close(self) -> None:
         """Ends the subscription. Records that were not taken are dropped; `positions()` stays readable."""
-        call(self._async.close())
+        exclusive(self._async, self._async.close())
 
     def __enter__(self) -> Self:
-        call(self._async.__aenter__())
+        exclusive(self._async, self._async.__aenter__())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        call(self._async.__aexit__(kind, error, traceback))
+        exclusive(self._async, self._async.__aexit__(kind, error, traceback))
 
     def positions(self) -> dict[int, int]:
         """The offset of the next record, per partition: pass it to `start` or `seek` to resume.
@@ -149,7 +150,7 @@ class Consumer(Generic[T]):
         >>> run(example)
         {0: 1} {0: 0}
         """
-        return call(computed(self._async.positions))
+        return exclusive(self._async, computed(self._async.positions))
 
     def lag(self) -> dict[int, int]:
         """The number of records not read yet, per partition, up to the last high watermark received.
@@ -163,7 +164,7 @@ class Consumer(Generic[T]):
         >>> run(example)
         {0: 2}
         """
-        return call(computed(self._async.lag))
+        return exclusive(self._async, computed(self._async.lag))
 
     def end_offsets(self) -> dict[int, int]:
         """The offset after the last record, per partition, as its leader answers now. Waits for a new leader until it
@@ -177,7 +178,7 @@ class Consumer(Generic[T]):
         >>> run(example)
         {0: 2}
         """
-        return call(self._async.end_offsets())
+        return exclusive(self._async, self._async.end_offsets())
 
     def seek(self, start: StartLike, *, partition: int | None = None) -> None:
         """Sets the position of one partition, or of all. Clears an error that stopped it.
@@ -192,7 +193,7 @@ class Consumer(Generic[T]):
         >>> run(example)
         1 b'2'
         """
-        call(self._async.seek(start, partition=partition))
+        exclusive(self._async, self._async.seek(start, partition=partition))
 
     def __iter__(self) -> Self:
         """Records, one by one, for as long as the consumer is open. Leaving and coming back loses nothing."""
@@ -225,7 +226,7 @@ class Consumer(Generic[T]):
         >>> run(example)
         quotes 0 [b'1', b'2']
         """
-        return BatchIterator(call(computed(self._async.batches)))
+        return BatchIterator(exclusive(self._async, computed(self._async.batches)))
 
     def arrow(
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65536, wait_ms: float = 1000
@@ -245,7 +246,9 @@ class Consumer(Generic[T]):
         3 [b'1', b'2', b'3']
         """
         return TableIterator(
-            call(computed(lambda: self._async.arrow(columns=columns, rows_max=rows_max, wait_ms=wait_ms)))
+            exclusive(
+                self._async, computed(lambda: self._async.arrow(columns=columns, rows_max=rows_max, wait_ms=wait_ms))
+            )
         )
 
     def get_batch(self, timeout_s: float | None = None) -> RecordBatch[T] | None:
@@ -257,7 +260,7 @@ class Consumer(Generic[T]):
         >>> run(example)
         None
         """
-        return call(self._async.get_batch(timeout_s))
+        return get_batch(self._async, timeout_s)
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start, and the state of the buffer.
@@ -268,4 +271,4 @@ class Consumer(Generic[T]):
         >>> run(example)
         0
         """
-        return call(computed(self._async.statistics))
+        return exclusive(self._async, computed(self._async.statistics))

@@ -15,6 +15,7 @@ from comet.groups.group_consumer import GroupConsumer as AsyncGroupConsumer
 from comet.groups.keywords import GroupKeywords
 from comet.groups.member_partition import Handled
 from comet.groups.options import GroupOptions
+from comet.sync.inbox import attach, exclusive, get_batch, get_record, next_record
 from comet.sync.iteration import BatchIterator, TableIterator
 from comet.types import StartLike, TopicPartition, wall_clock_us
 from comet.values.record import Record, RecordBatch
@@ -118,25 +119,26 @@ class GroupConsumer(Generic[T]):
                 )
             )
         )
+        attach(self._async)
 
     def start(self) -> None:
         """Joins; returns when the first assignment is being read. `with` does this."""
-        call(self._async.start())
+        exclusive(self._async, self._async.start())
 
     def close(self) -> None:
         """Commits processed records and leaves the group. A static member, one with an `instance`, keeps its partitions
         for the session timeout. The current record or batch is not processed, unless the `with` block ends
         without an error."""
-        call(self._async.close())
+        exclusive(self._async, self._async.close())
 
     def __enter__(self) -> Self:
-        call(self._async.__aenter__())
+        exclusive(self._async, self._async.__aenter__())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        call(self._async.__aexit__(kind, error, traceback))
+        exclusive(self._async, self._async.__aexit__(kind, error, traceback))
 
     def commit(self, handled: Handled | None = None) -> None:
         """Commits the offsets after these records or batches, or these offsets; without any, those after all records
@@ -156,7 +158,7 @@ class GroupConsumer(Generic[T]):
         >>> run(example)
         {TopicPartition(topic='quotes', partition=0): 1}
         """
-        call(self._async.commit(handled))
+        exclusive(self._async, self._async.commit(handled))
 
     def commit_soon(self, handled: Handled) -> None:
         """As `commit`, together with the next commit that is due, without waiting.
@@ -166,7 +168,7 @@ class GroupConsumer(Generic[T]):
         ...         consumer.commit_soon([])
         >>> run(example)
         """
-        call(computed(lambda: self._async.commit_soon(handled)))
+        exclusive(self._async, computed(lambda: self._async.commit_soon(handled)))
 
     def positions(self) -> dict[TopicPartition, int]:
         """Position per assigned partition: the offset of the next record.
@@ -177,7 +179,7 @@ class GroupConsumer(Generic[T]):
         >>> run(example)
         {TopicPartition(topic='quotes', partition=0): 0}
         """
-        return call(computed(self._async.positions))
+        return exclusive(self._async, computed(self._async.positions))
 
     def committed(self) -> dict[TopicPartition, int]:
         """Committed offset per assigned partition, as far as this member knows.
@@ -189,7 +191,7 @@ class GroupConsumer(Generic[T]):
         >>> run(example)
         {TopicPartition(topic='quotes', partition=0): 0}
         """
-        return call(computed(self._async.committed))
+        return exclusive(self._async, computed(self._async.committed))
 
     def lag(self) -> dict[TopicPartition, int]:
         """Number of unread records per partition, as far as the consumer knows.
@@ -200,7 +202,7 @@ class GroupConsumer(Generic[T]):
         >>> run(example)
         {TopicPartition(topic='quotes', partition=0): 0}
         """
-        return call(computed(self._async.lag))
+        return exclusive(self._async, computed(self._async.lag))
 
     def seek(self, start: StartLike, *, partition: tuple[str, int] | None = None) -> None:
         """Sets the position in one partition or in all assigned ones. It never moves a committed offset back;
@@ -215,7 +217,7 @@ class GroupConsumer(Generic[T]):
         >>> run(example)
         b'2'
         """
-        call(self._async.seek(start, partition=partition))
+        exclusive(self._async, self._async.seek(start, partition=partition))
 
     def rewind(self) -> None:
         """Seeks to the committed offsets of all partitions: uncommitted records come again.
@@ -231,7 +233,7 @@ class GroupConsumer(Generic[T]):
         0
         0
         """
-        call(self._async.rewind())
+        exclusive(self._async, self._async.rewind())
 
     @property
     def member(self) -> str:
@@ -252,7 +254,7 @@ class GroupConsumer(Generic[T]):
         >>> run(example)
         [TopicPartition(topic='quotes', partition=0)]
         """
-        return call(computed(self._async.assignment))
+        return exclusive(self._async, computed(self._async.assignment))
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start, and the records buffered now.
@@ -263,7 +265,7 @@ class GroupConsumer(Generic[T]):
         >>> run(example)
         1
         """
-        return call(computed(self._async.statistics))
+        return exclusive(self._async, computed(self._async.statistics))
 
     @property
     def group(self) -> str:
@@ -275,7 +277,7 @@ class GroupConsumer(Generic[T]):
         return self
 
     def __next__(self) -> Record[T]:
-        return call(self._async.__anext__())
+        return next_record(self._async)
 
     def get(self, timeout_s: float | None = None) -> Record[T] | None:
         """The next record; None if none came in time.
@@ -286,7 +288,7 @@ class GroupConsumer(Generic[T]):
         >>> run(example)
         None
         """
-        return call(self._async.get(timeout_s))
+        return get_record(self._async, timeout_s)
 
     def batches(self) -> BatchIterator[T]:
         """Whole batches, the fastest way to read. `positions()` moves past a batch once it is handed out.
@@ -301,7 +303,7 @@ class GroupConsumer(Generic[T]):
         >>> run(example)
         quotes 0 [b'1', b'2']
         """
-        return BatchIterator(call(computed(self._async.batches)))
+        return BatchIterator(exclusive(self._async, computed(self._async.batches)))
 
     def arrow(
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65536, wait_ms: float = 1000
@@ -321,7 +323,9 @@ class GroupConsumer(Generic[T]):
         3 [b'1', b'2', b'3']
         """
         return TableIterator(
-            call(computed(lambda: self._async.arrow(columns=columns, rows_max=rows_max, wait_ms=wait_ms)))
+            exclusive(
+                self._async, computed(lambda: self._async.arrow(columns=columns, rows_max=rows_max, wait_ms=wait_ms))
+            )
         )
 
     def get_batch(self, timeout_s: float | None = None) -> RecordBatch[T] | None:
@@ -333,4 +337,4 @@ class GroupConsumer(Generic[T]):
         >>> run(example)
         None
         """
-        return call(self._async.get_batch(timeout_s))
+        return get_batch(self._async, timeout_s)

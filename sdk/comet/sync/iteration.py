@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from comet.consumer.iteration import BatchIterator as AsyncBatchIterator
 from comet.consumer.iteration import TableIterator as AsyncTableIterator
-from comet.event_loop import call
+from comet.sync.inbox import exclusive, next_batch
 from comet.values.record import RecordBatch
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class BatchIterator(Generic[T]):
         return self
 
     def __next__(self) -> RecordBatch[T]:
-        return call(self._async.__anext__())
+        return next_batch(self._async._consumer)
 
 
 class TableIterator(Generic[T]):
@@ -52,7 +52,7 @@ class TableIterator(Generic[T]):
         return self
 
     def __next__(self) -> pyarrow.Table:
-        return call(self._async.__anext__())
+        return exclusive(self._async._consumer, self._async.__anext__())
 
     def of(self, batch: RecordBatch[T]) -> pyarrow.Table:
         """A batch as a table."""
