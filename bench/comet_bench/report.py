@@ -24,6 +24,15 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "all_event_us": statistics.median,
     "broker_rss_bytes": max,
     "broker_cpu_s": statistics.median,
+    # Of cores: seconds of the processor for a million records, by kind of process; the share of the cores in use;
+    # and by the model, not measured, what a core more and a broker with a core of its own carry.
+    "broker_million_s": statistics.median,
+    "producer_million_s": statistics.median,
+    "consumer_million_s": statistics.median,
+    "etcd_million_s": statistics.median,
+    "core_share": statistics.median,
+    "model_core_records_per_s": statistics.median,
+    "model_broker_records_per_s": statistics.median,
     # Fields of the rows that are not about speed.
     "startup_s": statistics.median,
     "import_s": statistics.median,
@@ -81,6 +90,7 @@ _WHOLE: Final = (
     ),
     *("kills", "lost", "duplicated", "cut_off", "updates_per_key_s_max"),
     *("requested_per_s", "symbols", "unwritten"),
+    *("model_core_records_per_s", "model_broker_records_per_s"),
 )
 _FINE: Final = (
     "broker_cpu_s",
@@ -93,6 +103,7 @@ _FINE: Final = (
     "p50_ms",
     "p99_ms",
     "updates_per_key_s",
+    *("broker_million_s", "producer_million_s", "consumer_million_s", "etcd_million_s", "core_share"),
 )
 
 
@@ -198,6 +209,7 @@ def _also(result: Mapping[str, float]) -> str:
     if "subscriber_rss_bytes" in result:
         notes.append(f"{result['subscriber_rss_bytes'] / 1e3:.0f} kB a subscriber")
     notes += _of_events(result)
+    notes += _of_cores(result)
     notes += _of_gateway(result)
     notes += _of_spark(result)
     if "share" in result:
@@ -222,6 +234,18 @@ def _of_events(result: Mapping[str, float]) -> list[str]:
     if not roles:
         return []
     return ["CPU µs an event: " + " ".join(f"{role} {result[f'{role}_event_us']:,.0f}" for role in roles)]
+
+
+def _of_cores(result: Mapping[str, float]) -> list[str]:
+    if "core_share" not in result:
+        return []
+    kinds = ("broker", "producer", "consumer", "etcd")
+    core, broker = result["model_core_records_per_s"], result["model_broker_records_per_s"]
+    return [
+        "CPU s a million: " + " ".join(f"{kind} {result[f'{kind}_million_s']:.3f}" for kind in kinds),
+        f"{result['core_share']:.0%} of the cores",
+        f"model: {core:,.0f}/s a core more, {broker:,.0f}/s a broker with a core of its own",
+    ]
 
 
 def _of_gateway(result: Mapping[str, float]) -> list[str]:

@@ -36,6 +36,7 @@ class LocalCluster:
         brokers: int = 3,
         network: LocalNetwork | None = None,
         racks: Mapping[int, str] | None = None,
+        store: Callable[[HeldClock], MemoryStore] = MemoryStore,
         **settings: Any,
     ) -> None:
         self.network = network or LocalNetwork()
@@ -46,7 +47,7 @@ class LocalCluster:
         self._wanted = range(1, brokers + 1)
         self.clock = HeldClock()  # of all brokers and the store
         self._worker = ThreadWorker(4)
-        self._store = MemoryStore(self.clock)
+        self._store = store(self.clock)
 
     async def __aenter__(self) -> Self:
         for broker in self._wanted:

@@ -59,22 +59,25 @@ async def produce_many(link: Link, config: Any) -> dict[str, Any]:
     import comet
 
     values = _values(config, json_values if config["json"] else plain_values)
+    partition = config.get("partition")
     async with comet.Producer(config["address"], acks=config.get("acks", 1)) as producer:
-        await producer.publish(config["warm_topic"], b"warm")
+        await producer.publish(config["warm_topic"], b"warm", partition=partition)
         await link.go()
-        start = time.perf_counter()
-        await _send_blocks(producer, config["topic"], values, config["records"])
-        end = time.perf_counter()
-    return {"start": start, "end": end, "bytes": config["records"] * config["record_bytes"]}
+        start, used_s = time.perf_counter(), time.process_time()
+        await _send_blocks(producer, config["topic"], values, config["records"], partition)
+        end, cpu_s = time.perf_counter(), time.process_time() - used_s
+    return {"start": start, "end": end, "cpu_s": cpu_s, "bytes": config["records"] * config["record_bytes"]}
 
 
-async def _send_blocks(producer: Producer, topic: str, values: list[bytes], records: int) -> None:
+async def _send_blocks(
+    producer: Producer, topic: str, values: list[bytes], records: int, partition: int | None
+) -> None:
     waiting: deque[Any] = deque()
     block_records = max(BLOCK_BYTES // len(values[0]), 1)
     sent = at = 0
     while sent < records:
         block = values[at : at + min(block_records, records - sent)]
-        waiting.append(await producer.send_many(topic, block))
+        waiting.append(await producer.send_many(topic, block, partition=partition))
         sent += len(block)
         at = (at + len(block)) % len(values)
         if len(waiting) >= BLOCKS_IN_FLIGHT:
@@ -87,19 +90,19 @@ async def produce_each(link: Link, config: Any) -> dict[str, Any]:
     """One `send` a record; the clock stops at the last acknowledgement."""
     import comet
 
-    values, topic = _values(config), config["topic"]
+    values, topic, partition = _values(config), config["topic"], config.get("partition")
     async with comet.Producer(config["address"]) as producer:
-        await producer.publish(config["warm_topic"], b"warm")
+        await producer.publish(config["warm_topic"], b"warm", partition=partition)
         await link.go()
-        start = time.perf_counter()
+        start, used_s = time.perf_counter(), time.process_time()
         left = config["records"]
         while left > 0:
             for value in values[:left]:
-                await producer.send(topic, value)
+                await producer.send(topic, value, partition=partition)
             left -= len(values)
         await producer.flush()
-        end = time.perf_counter()
-    return {"start": start, "end": end, "bytes": config["records"] * config["record_bytes"]}
+        end, cpu_s = time.perf_counter(), time.process_time() - used_s
+    return {"start": start, "end": end, "cpu_s": cpu_s, "bytes": config["records"] * config["record_bytes"]}
 
 
 async def sync_send(link: Link, config: Any) -> dict[str, Any]:
@@ -211,16 +214,20 @@ async def tail(link: Link, config: Any) -> dict[str, Any]:
     import comet
 
     follow = _follow_each if config["each"] else _follow
+    partitions = [config["partition"]] if "partition" in config else None
 
     async with AsyncExitStack() as stack:
         consumers = [
-            await stack.enter_async_context(comet.Consumer(config["address"], config["topic"], start="latest"))
+            await stack.enter_async_context(
+                comet.Consumer(config["address"], config["topic"], start="latest", partitions=partitions)
+            )
             for _ in range(config["subscribers"])
         ]
         await link.go()
+        used_s = time.process_time()
         counts = await asyncio.gather(*(follow(consumer, config["records"]) for consumer in consumers))
-        end = time.perf_counter()
-    return {"end": end, "seen": sum(counts)}
+        end, cpu_s = time.perf_counter(), time.process_time() - used_s
+    return {"end": end, "cpu_s": cpu_s, "seen": sum(counts)}
 
 
 async def _follow(consumer: Consumer[bytes], records: int) -> int:

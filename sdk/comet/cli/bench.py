@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from comet_bench.report import Result
 
 CLUSTER: Final = "cluster"
+CORES: Final = "cores"
 GROUPS: Final = "groups"
 GATEWAY: Final = "gateway"
 SECURITY: Final = "security"
@@ -32,7 +33,8 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...", help="What to measure, or 'cluster', 'groups', 'gateway', 'security' or 'spark'."
+            metavar="[NAME]...",
+            help="What to measure, or 'cluster', 'cores', 'groups', 'gateway', 'security' or 'spark'.",
         ),
     ] = None,
     quick: Annotated[
@@ -84,6 +86,7 @@ def _suites() -> dict[str, Suite]:
     """By the word after `comet bench`; that of one broker has none."""
     from comet_bench.broker import broker_bench
     from comet_bench.cluster import cluster_bench
+    from comet_bench.cores import cores_bench
     from comet_bench.gateway import gateway_bench
     from comet_bench.groups import groups_bench
     from comet_bench.security import security_bench
@@ -92,6 +95,7 @@ def _suites() -> dict[str, Suite]:
     return {
         "": broker_bench.SUITE,
         CLUSTER: cluster_bench.SUITE,
+        CORES: cores_bench.SUITE,
         GROUPS: groups_bench.SUITE,
         GATEWAY: gateway_bench.SUITE,
         SECURITY: security_bench.SUITE,

@@ -1,0 +1,1 @@
+"""`comet bench cores`: the same load with one core and with two, at one broker and at two."""
