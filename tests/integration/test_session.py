@@ -44,6 +44,19 @@ async def test_all_subscribers_get_the_very_same_bytes(broker: Broker, topic: ty
     assert all(frame is frames[0] for frame in frames), "encoded once, sent to all"
 
 
+async def test_a_reader_that_has_all_waits_for_more_at_once(broker: Broker, topic: types.Topic) -> None:
+    producer, consumer = Client(broker), Client(broker)
+    handle = await producer.attach()
+    await consumer.subscribe(handle)
+    await idle(consumer)
+    readers = broker.topics.partition("t", 0).readers
+    for value in (b"a", b"b"):
+        producer.produce(handle, value)
+        assert not readers.waiting(ReadBound.LAST_STABLE_OFFSET)
+        assert read(await consumer.delivery()) == [value]
+        assert readers.waiting(ReadBound.LAST_STABLE_OFFSET) == 1
+
+
 async def test_credit_bounds_what_is_pushed(broker: Broker, topic: types.Topic) -> None:
     producer, consumer = Client(broker), Client(broker)
     handle = await producer.attach()
@@ -160,8 +173,12 @@ async def test_a_record_over_the_topic_limit_is_refused(broker: Broker, call: Ca
     handle = await client.attach("small")
     client.produce(handle, b"x" * 1001)
     assert (await client.answer()).error.error.code == types.ERROR_CODE_RECORD_TOO_LARGE
+    client.produce(handle, b"x", b"x" * 1001)
+    assert (await client.answer()).error.error.code == types.ERROR_CODE_RECORD_TOO_LARGE
     client.produce(handle, *[b"x" * 900] * 10)
     assert (await client.answer()).acks.base_offsets == [0]
+    client.produce(handle, b"x" * 1000)
+    assert (await client.answer()).acks.base_offsets == [10]
 
 
 async def test_a_repeated_batch_of_an_idempotent_producer_is_written_once(broker: Broker, topic: types.Topic) -> None:

@@ -16,10 +16,12 @@ from comet.records import (
     HEADER_BYTES,
     Batch,
     Codec,
+    Flag,
     decode,
     encode_marker,
     extent,
     iterate,
+    lone_size,
     marker_of,
     opened,
     read_header,
@@ -102,7 +104,9 @@ def test_a_lone_record_is_read_as_by_the_general_way(value: bytes, time: int, of
     except CorruptBatch as error:
         with pytest.raises(CorruptBatch, match=re.escape(error.message)):
             opened(header, batch).check()
+        assert lone_size(header, batch) == -1
         return
+    assert lone_size(header, batch) == len(general.values[0] or b"")
     lone = opened(header, batch)
     assert "values" in vars(lone), "it is read at once"
     lone.check()
@@ -126,6 +130,15 @@ def test_a_lone_record_is_read_as_by_the_general_way(value: bytes, time: int, of
 def test_a_large_lone_value_is_copied_only_when_it_is_asked_for() -> None:
     batch = decode(build({"values": [bytes(LONE_BYTES_MAX)], "timestamps": 1}))
     assert "values" not in vars(batch)
+
+
+@given(columns())
+def test_a_lone_size_is_of_one_plain_record(drawn: Columns) -> None:
+    data = build(drawn)
+    batch = decode(data)
+    plain = len(batch) == 1 and not batch.header.flags & ~(Flag.TRANSACTIONAL | Flag.KEYED)
+    small = not batch.header.codec and batch.header.body_size <= LONE_BYTES_MAX
+    assert lone_size(batch.header, data) == (len(batch.values[0] or b"") if plain and small else -1)
 
 
 @given(columns(), st.integers(0, 2**40), st.integers(0, 2**32 - 1))

@@ -55,6 +55,19 @@ def test_ready_cursors_take_turns() -> None:
     assert turns == {0: 3, 1: 3, 2: 3}
 
 
+def test_a_cursor_that_has_all_is_idle_until_it_is_woken_and_starves_on_debt() -> None:
+    push = queue()
+    push.open(1)
+    push.grant(1, 10)
+    cursor = push.add(1, 7, "p", 0)
+    assert push.take() is cursor
+    push.served(cursor, 50, 3, more=False)
+    assert cursor.state is DeliveryState.IDLE and push.take() is None
+    assert not push.grant(1, 30), "it has nothing to get"
+    assert not push.wake(cursor) and list(cursor.subscription.starved) == [cursor]
+    assert push.grant(1, 11) and push.take() is cursor
+
+
 def test_credit_is_cut_to_its_limit() -> None:
     push = queue(credit_bytes_max=100)
     push.open(1)
@@ -125,7 +138,7 @@ class PushMachine(RuleBasedStateMachine):
         if number in self.credit:
             self.credit[number] += credit
 
-    @rule(size=st.integers(1, 50), outcome=st.sampled_from(["served", "idle", "loading"]))
+    @rule(size=st.integers(1, 50), outcome=st.sampled_from(["served", "served all", "idle", "loading"]))
     def take(self, size: int, outcome: str) -> None:
         cursor = self.push.take()
         if cursor is None:
@@ -134,8 +147,8 @@ class PushMachine(RuleBasedStateMachine):
             assert not any(c.state is DeliveryState.READY for c in self.push.cursors.values())
             return
         assert self.credit[self.where[cursor.handle]] > 0, "served without credit"
-        if outcome == "served":
-            self.push.served(cursor, size, cursor.next_offset + 1)
+        if outcome in ("served", "served all"):
+            self.push.served(cursor, size, cursor.next_offset + 1, more=outcome == "served")
             self.credit[self.where[cursor.handle]] -= size
         elif outcome == "idle":
             self.push.idle(cursor)

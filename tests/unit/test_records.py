@@ -26,6 +26,7 @@ from comet.records import (
     decode,
     encode,
     iterate,
+    lone_size,
     make_stamp,
     measure,
     partition_for,
@@ -62,6 +63,18 @@ def test_a_lone_record_with_two_times_in_its_header_is_refused() -> None:
     body = time.to_bytes(8, "little") + bytes(8)
     with pytest.raises(CorruptBatch, match="timestamps"):
         decode(with_body(body, min_timestamp_us=1, max_timestamp_us=time)).check()
+
+
+def test_the_columns_of_one_record_under_a_header_of_two_are_no_lone_record() -> None:
+    two = with_header(join([b"A" * 100]), record_count=2, last_offset_delta=1)
+    assert lone_size(read_header(two), two) == -1
+
+
+def test_a_compressed_body_is_not_taken_for_a_lone_record() -> None:
+    plain = join([b"A" * 100])
+    assert lone_size(read_header(plain), plain) == 100
+    compressed = with_header(plain, codec=Codec.LZ4, body_size=1024)
+    assert lone_size(read_header(compressed), compressed) == -1
 
 
 def test_the_times_are_checked_also_after_a_check_without_them() -> None:

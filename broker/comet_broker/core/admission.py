@@ -27,6 +27,11 @@ def admit(header: BatchHeader, batch: memoryview, topic: str, config: TopicConfi
         )
     if header.flags & _OFFSET_DELTAS:
         raise CorruptBatch("a producer does not choose offsets: OFFSET_DELTAS is not allowed in produce")
+    lone = records.lone_size(header, batch)
+    if lone >= 0:
+        if lone > config.record_bytes_max:
+            raise config.record_too_large(topic, lone)
+        return
     columns = records.opened(header, batch)
     columns.check()
     if header.body_size > config.record_bytes_max:

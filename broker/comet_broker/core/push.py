@@ -133,13 +133,17 @@ class PushQueue(Generic[P]):
             return cursor
         return None
 
-    def served(self, cursor: Cursor[P], size: int, next_offset: int) -> None:
-        """A delivery was sent: the cursor moves on, uses up credit, and goes to the end of the queue."""
+    def served(self, cursor: Cursor[P], size: int, next_offset: int, *, more: bool = True) -> None:
+        """A delivery was sent: the cursor moves on, uses up credit, and goes to the end of the queue if there is
+        more for it; else it is idle."""
         assert cursor.state is DeliveryState.READY
         assert next_offset > cursor.next_offset, "a delivery must move its reader on"
         cursor.next_offset = next_offset
         cursor.subscription.credit -= size
-        self._ready.append(cursor)
+        if more:
+            self._ready.append(cursor)
+        else:
+            cursor.state = DeliveryState.IDLE
 
     def idle(self, cursor: Cursor[P]) -> None:
         assert cursor.state is DeliveryState.READY

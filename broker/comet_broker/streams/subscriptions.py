@@ -192,12 +192,15 @@ class Feed:
         )
         if tail is not None:
             first = cursor.next_offset
-            self.push.served(cursor, tail.size, tail.next_offset)
+            more = tail.next_offset < end
+            self.push.served(cursor, tail.size, tail.next_offset, more=more)
+            if not more:
+                partition.readers.wait(self._bound_of(cursor), cursor, self)
             if not self._follower:
                 partition.counts.delivered(tail.next_offset - first, tail.size)
                 if self._unmeasured:
                     self._unmeasured -= 1
-                elif tail.next_offset >= end:  # others have yet to catch up
+                elif not more:  # others have yet to catch up
                     self._measure(tail.frame)
             if partition.watermarks.isolation.any_aborted:
                 return self._after_aborted(cursor, first, tail.frame)

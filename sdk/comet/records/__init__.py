@@ -6,6 +6,7 @@
     decode(buffer), iterate(buffer)           ──►  Batch: columns, cut on demand
     opened(header, buffer)                    ──►  the same with a header that was read before
     batch.check()                             whether every column holds together, for leaders and readers
+    lone_size(header, buffer)                 the same for one small record with nothing but a value
     encode_marker(...), marker_of(batch)      how a transaction ended: a control batch
 
 Nothing here does I/O, and nothing trusts its input: invalid bytes raise only CorruptBatch or UnsupportedVersion.
@@ -16,7 +17,7 @@ from __future__ import annotations
 from crc32c import crc32c as _crc32c
 
 from comet.errors import InvalidArgument
-from comet.records._batch import Batch, decode, iterate, opened
+from comet.records._batch import Batch, decode, iterate, lone_size, opened
 from comet.records._columns import measure
 from comet.records._content import Content, content_bytes, digest_number
 from comet.records._encode import encode
@@ -59,6 +60,7 @@ __all__ = [
     "encode_marker",
     "extent",
     "iterate",
+    "lone_size",
     "make_stamp",
     "marker_of",
     "measure",

@@ -233,23 +233,30 @@ def opened(header: BatchHeader, buffer: Buffer, at: int = 0) -> Batch:
     stored = memoryview(buffer)[at + HEADER_BYTES : at + header.length]
     if header.codec:
         stored = memoryview(decompress(header.codec, stored, header.body_size))
-    if header.record_count == 1 and header.body_size <= LONE_BYTES_MAX and not header.flags & _COLUMNS:
-        lone = _lone(header, stored)
-        if lone is not None:
-            return lone
-    return Batch(header, stored)
+    size = _lone_size(header, stored)
+    return Batch(header, stored) if size < 0 else _lone(header, stored, size)
 
 
-def _lone(header: BatchHeader, body: memoryview) -> Batch | None:
-    """The batch of one small record with nothing but a value, as live events are, with all its columns: half of the
-    cost of the general way, which takes over, and finds the error, if anything does not add up."""
+def lone_size(header: BatchHeader, buffer: Buffer) -> int:
+    """The size of the value if the batch is one small record with nothing but a value, and sound, as live events are;
+    else -1. For a caller that needs no column: a third of the cost of opening and checking the batch."""
+    return -1 if header.codec else _lone_size(header, memoryview(buffer)[HEADER_BYTES : header.length])
+
+
+def _lone_size(header: BatchHeader, body: memoryview) -> int:
+    if header.record_count != 1 or header.body_size > LONE_BYTES_MAX or header.flags & _COLUMNS:
+        return -1
     first, size = _LONE.unpack_from(body)
+    padding = len(body) - 8 - size
+    sound = first == 0 <= size and 0 <= padding < 8 and header.max_timestamp_us == header.min_timestamp_us
+    return size if sound and body[8 + size :] == PADDING[padding] else -1
+
+
+def _lone(header: BatchHeader, body: memoryview, size: int) -> Batch:
+    """The batch of a lone record with all its columns: half of the cost of the general way, which takes over, and finds
+    the error, if anything does not add up."""
     end = 8 + size
     timestamp_us = header.min_timestamp_us
-    padding = len(body) - end
-    sound = first == 0 <= size and 0 <= padding < 8 and header.max_timestamp_us == timestamp_us
-    if not sound or body[end:] != PADDING[padding]:
-        return None
     batch = Batch.__new__(Batch)
     base = header.base_offset
     batch.__dict__.update(
