@@ -100,10 +100,10 @@ def append_checkpoint(files: Files, folder: str, checkpoint: Checkpoint) -> None
 
 def _append(files: Files, folder: str, entries: bytes, *, sync: bool) -> bool:
     """Appends to the journal; False if it is missing or has reached its limit."""
-    path = f"{folder}/{CHECKPOINT}"
-    if not files.exists(path):
+    try:
+        file = files.open(f"{folder}/{CHECKPOINT}")
+    except FileNotFoundError:
         return False
-    file = files.open(path)
     try:
         size = file.size
         if size >= JOURNAL_BYTES_MAX:
