@@ -2,8 +2,9 @@
 
     Hello ─► the session of the call ─► Welcome ─► frames both ways ─► End
 
-What a read brings is taken in one turn of the loop, and what it causes is written in that turn: the transport gathers
-the writes of a turn into one. A connection is not read while its session is backlogged, or the quota is used up.
+What a read brings is taken in one turn of the loop, and what it causes is written in that turn: each frame at once, by
+one system call; acknowledgements that gather meanwhile are one frame. A connection is not read while its session is
+backlogged, or the quota is used up.
 
 Owned by its listener; on the loop's thread.
 """
