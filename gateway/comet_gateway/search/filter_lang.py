@@ -201,8 +201,8 @@ def _compared(path: tuple[Part, ...], operator: str, negated: bool, text: str, a
     if literal[0] in "=!<>~":
         raise Malformed('a second operator; a text that begins with one is written in "quotes"', at)
     if (word := _WORD.search(literal)) is not None:
-        told = 'only && joins conditions; a text with this word is written in "quotes"'
-        raise Malformed(told, at + word.start(1))
+        message = 'only && joins conditions; a text with this word is written in "quotes"'
+        raise Malformed(message, at + word.start(1))
     number: int | float | None = None
     if _NUMBER.fullmatch(literal):
         number = float(literal) if any(sign in literal for sign in ".eE") else int(literal)

@@ -97,12 +97,12 @@ def check_spark(environment: Mapping[str, str]) -> Finding:
     """Whether Spark asks this Python for its data sources."""
     if importlib.util.find_spec("pyspark") is None:
         return Finding("spark", "ok", "not installed; only programs with the Spark source and sink need it")
-    asked = environment.get("PYSPARK_PYTHON", "python3")
-    found = shutil.which(asked, path=environment.get("PATH", ""))
+    command = environment.get("PYSPARK_PYTHON", "python3")
+    found = shutil.which(command, path=environment.get("PATH", ""))
     if found is not None and Path(found).parent == Path(sys.executable).parent:
         return Finding("spark", "ok", f"asks {found} for its data sources")
     advice = "use comet.spark.session, activate the environment of this Python, or set PYSPARK_PYTHON to it"
-    return Finding("spark", "warn", f'asks {found or asked} for format("comet"), not {sys.executable}', advice)
+    return Finding("spark", "warn", f'asks {found or command} for format("comet"), not {sys.executable}', advice)
 
 
 def check_uvloop() -> Finding:

@@ -110,10 +110,10 @@ def history_rows(history: Sequence[LagPoint]) -> list[list[object]]:
     lags: dict[str, list[int]] = {}
     for point in history:
         lags.setdefault(point.topic, []).append(point.lag)
-    places: dict[str, int] = dict.fromkeys(lags, -1)
+    indices: dict[str, int] = dict.fromkeys(lags, -1)
     shown = []
     for point in history:
-        at = places[point.topic] = places[point.topic] + 1
+        at = indices[point.topic] = indices[point.topic] + 1
         if any(lags[point.topic][max(at - 1, 0) : at + 2]):
             shown.append(point)
     return [
