@@ -45,9 +45,14 @@ def forget_producers_by_number() -> list[Patch]:
 @mutant(
     "a broker that starts again knows no epochs of producers that it has forgotten",
     "C9",
-    "kill",
-    "kill_all",
-    caught_by=5,
+    "drain",
+    brokers=1,  # the broker that starts again leads again, and finds its retry
+    replicas=1,
+    min_insync=1,
+    producers=1,
+    pause_s=0.12,  # a start has to fall into a crowd
+    fault_every_s=1.0,
+    caught_by=11,
 )
 def starts_forget_epochs() -> list[Patch]:
     real = ProducerTable._restore_short

@@ -34,7 +34,7 @@ def begin_generations_anew() -> list[Patch]:
     return [(Journal, "generation_floor", property(lambda self: 0))]
 
 
-@mutant("the next coordinator does not take over which generations are used up", "kill", "drain")
+@mutant("the next coordinator does not take over which generations are used up", "kill", "drain", caught_by=13)
 def claims_forget_generations() -> list[Patch]:
     def head(broker: int, epoch: int, sequence: int, generation_floor: int = 0) -> Head:
         return Head(broker=broker, epoch=epoch, sequence=sequence)
