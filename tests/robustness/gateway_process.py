@@ -30,6 +30,7 @@ class GatewayProcess:
         words = ("--bootstrap", ",".join(brokers), "--port", str(self.port), *options)
         self._child = Child("gateway", python_module("comet_gateway", *words), log=self.log)
         self.broker = brokers[0]
+        self.ready_bytes = 0  # of memory, when it was ready last
 
     @property
     def pid(self) -> int:
@@ -49,6 +50,7 @@ class GatewayProcess:
 
             ready = await until_answered(holds, within_s=READY_S_MAX, every_s=LOOK_S)
         assert ready, f"the gateway did not become ready:\n{self.said()}"
+        self.ready_bytes = self.memory()
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-5000:]
