@@ -20,7 +20,7 @@ class WireProtocol(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # those of uvloop are of another class
-        self.transport.set_write_buffer_limits(limits.MIB)
+        self.transport.set_write_buffer_limits(128 * limits.KIB)
 
     def eof_received(self) -> bool:
         return False
