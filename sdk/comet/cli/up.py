@@ -134,11 +134,13 @@ def up(
 
 def _gateway_options(origins: Sequence[str], gateway: bool) -> list[str]:
     """The options of the gateway. Raises InvalidArgument for those that it would refuse."""
+    if not origins:
+        return []
+    if not gateway:
+        raise InvalidArgument("--origins is for the gateway: leave --no-gateway out")
     from comet_gateway.http.origins import checked_origin
 
-    if origins and not gateway:
-        raise InvalidArgument("--origins is for the gateway: leave --no-gateway out")
-    return ["--origins", ",".join(map(checked_origin, origins))] if origins else []
+    return ["--origins", ",".join(map(checked_origin, origins))]
 
 
 def _secured(folder: Path, brokers: int, hosts: Sequence[str]) -> SecuredFolder:
