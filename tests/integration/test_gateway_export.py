@@ -120,4 +120,4 @@ async def test_without_pyarrow_parquet_is_refused_with_a_hint(
 ) -> None:
     monkeypatch.setattr(export, "find_spec", lambda name: None)
     answer = await http.get(EXPORT, params={"format": "parquet"})
-    assert "comet-stream[arrow]" in problem_of(answer, 406, "NOT_ACCEPTABLE")["hint"]
+    assert ".[arrow]" in problem_of(answer, 406, "NOT_ACCEPTABLE")["hint"]
