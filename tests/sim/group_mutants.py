@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from comet.consumer.iteration import RecordIterator
+from comet.consumer import contents
 from comet.errors import CometError
 from comet.groups.assigned_partitions import AssignedPartitions
 from comet.groups.commits import Commits
@@ -412,7 +412,7 @@ def go_on_after_an_abort() -> list[Patch]:
 
 @mutant("markers are handed out as records", "C14 C20 C16", EXACTLY_ONCE)
 def hand_out_markers() -> list[Patch]:
-    return [(RecordIterator, "_hidden", lambda self, reader, batch: False)]
+    return [(contents, "_hidden", lambda reader, header, uncommitted: False)]
 
 
 # ---- share groups
