@@ -59,11 +59,24 @@ def test_nothing_known_of_any_lag_is_a_dash_and_no_group_at_all_is_none() -> Non
         ({"lag": 9, "growing": True, "drain_s": None, "age_s": 0.2}, "keeping up"),
         ({"lag": 9, "growing": False, "drain_s": 75.0}, "1 min 15 s"),
         ({"lag": 9, "members": 0, "state": "empty"}, "stopped"),
+        ({"lag": 9, "members": 0, "state": "empty", "last_commit_us": NOW_US - 61_000_000}, "stopped"),
+        ({"lag": 9, "members": 0, "state": "empty", "last_commit_us": NOW_US - 59_000_000}, "not shrinking"),
         ({"lag": 9}, "not shrinking"),
     ],
 )
 def test_time_to_drain_says_why_there_is_none(more: dict[str, Any], text: str) -> None:
-    assert groups.drain(one("g", **more)).text == text
+    assert groups.drain(one("g", **more), NOW_US).text == text
+
+
+def test_a_group_whose_program_commits_without_a_member_is_not_stopped() -> None:
+    spark = one("spark.bars", members=0, state="empty", lag=9, last_commit_us=NOW_US - 1_000_000)
+    gone = one("gone", members=0, state="empty", lag=9, last_commit_us=NOW_US - 3_600_000_000)
+    document = groups.view(cluster(spark, gone), PageRequest("/groups"))
+    assert {row.key: row.cells[1].text for row in document.tables["groups"].rows} == {
+        "spark.bars": "no members",
+        "gone": "empty",
+    }
+    assert document.fields["stopped"].text == "1"
 
 
 def test_groups_are_found_by_their_topics_and_states() -> None:

@@ -58,9 +58,9 @@ def view(detail: GroupDetail, request: PageRequest) -> Document:
     ages = [lag.age_s for lag in detail.lags]
     fields = {
         "name": Cell(group.name),
-        "state": groups.state(group),
+        "state": groups.state(group, now_us),
         "lag": groups.lag(_now(detail)),
-        "drain": groups.drain(group),
+        "drain": groups.drain(group, now_us),
         "age": numbers.duration(max(ages)) if ages else UNKNOWN,
         "members": numbers.count(len(detail.members)),
         "topics": groups.topics(group),

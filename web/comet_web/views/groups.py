@@ -19,11 +19,12 @@ COLUMNS: Final = (
     Column("lag", "Lag", unit="records", numeric=True, wide=False, title="Records written and not yet processed"),
     Column("trend", "Lag, 15 min", sortable=False),
     Column("drain", "Catch-up time", numeric=True, wide=False, title="At the current rate"),
-    Column("age", "Oldest", numeric=True, title="Age of the oldest unprocessed record", hidden=True),
-    Column("coordinator", "Coordinator", numeric=True),
+    Column("age", "Behind", numeric=True, title="Age of the oldest unprocessed record"),
+    Column("coordinator", "Coordinator", numeric=True, hidden=True),
     Column("commit", "Last commit", numeric=True),
 )
 TOPICS_SHOWN: Final = 3
+COMMITS_US: Final = 60_000_000  # after a commit, until a group without members counts as one that is not read
 _STATES: Final = {"stable": "good", "rebalancing": "warn", "empty": "muted"}
 _KINDS: Final = {"share": "share group", "consumer": "consumer group"}
 
@@ -31,7 +32,9 @@ _KINDS: Final = {"share": "share group", "consumer": "consumer group"}
 def view(cluster: Cluster, request: PageRequest) -> Document:
     groups = list(cluster.groups.values())
     lags = [group.lag for group in groups if group.lag is not None]
-    stopped = sum(group.state == "empty" and bool(group.lag) for group in groups)
+    stopped = sum(
+        group.state == "empty" and bool(group.lag) and not commits_alone(group, cluster.time_us) for group in groups
+    )
     growing = sum(map(falls_behind, groups))
     return Document(
         cluster.time_us,
@@ -59,12 +62,12 @@ def _row(group: Group, now_us: int) -> Row:
     here = path("groups", group.name)
     cells = (
         Cell(group.name, href=here, title=_KINDS.get(group.kind, group.kind)),
-        state(group),
+        state(group, now_us),
         numbers.count(group.members),
         topics(group),
         lag(group.lag),
         spark(group.trend),
-        drain(group),
+        drain(group, now_us),
         numbers.duration(group.age_s),
         Cell(str(group.coordinator), group.coordinator, href=path("brokers", group.coordinator))
         if group.coordinator
@@ -74,7 +77,17 @@ def _row(group: Group, now_us: int) -> Row:
     return Row(group.name, cells, href=here)
 
 
-def state(group: Group) -> Cell:
+def commits_alone(group: Group, now_us: int) -> bool:
+    """Whether a program commits positions of the group without being a member, as Spark does."""
+    committed_us = group.last_commit_us
+    return group.members == 0 and committed_us is not None and now_us - committed_us < COMMITS_US
+
+
+def state(group: Group, now_us: int) -> Cell:
+    if commits_alone(group, now_us):
+        return Cell(
+            "no members", tone="good", title="a program commits its positions without being a member, as Spark does"
+        )
     shared = ", shared" if group.kind == "share" else ""
     about = {
         "stable": "partitions are assigned",
@@ -96,7 +109,7 @@ def lag(value: int | None) -> Cell:
     return numbers.count(value, tone="muted" if value == 0 else "")
 
 
-def drain(group: Group) -> Cell:
+def drain(group: Group, now_us: int) -> Cell:
     """The catch-up time of a group, or why there is none."""
     if group.lag is None:
         return UNKNOWN
@@ -108,7 +121,7 @@ def drain(group: Group) -> Cell:
         return Cell("growing", tone="bad", title="records are written faster than processed")
     if group.drain_s is not None:
         return numbers.duration(group.drain_s)
-    if group.members == 0:
+    if group.members == 0 and not commits_alone(group, now_us):
         return Cell("stopped", tone="warn", title="no active members")
     return Cell("not shrinking", tone="warn", title="records are written as fast as processed, or neither")
 

@@ -137,10 +137,10 @@ def _shown(cluster: Cluster) -> list[Topic]:
 def _lagging(cluster: Cluster) -> list[Row]:
     behind = [group for group in cluster.groups.values() if group.lag]
     behind.sort(key=lambda group: (-(group.lag or 0), group.name))
-    return [_group(group) for group in behind[:TOP]]
+    return [_group(group, cluster.time_us) for group in behind[:TOP]]
 
 
-def _group(group: Group) -> Row:
+def _group(group: Group, now_us: int) -> Row:
     worst = max(group.lags, key=lambda name: group.lags[name], default="")
     more = len(group.topics) - 1
     topic = Cell(worst or "–", href=path("topics", worst) if worst else "")
@@ -151,7 +151,7 @@ def _group(group: Group) -> Row:
         topic,
         groups.lag(group.lag),
         groups.spark(group.trend),
-        groups.drain(group),
+        groups.drain(group, now_us),
     )
     return Row(group.name, cells, href=path("groups", group.name))
 

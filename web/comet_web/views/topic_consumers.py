@@ -70,11 +70,11 @@ def _row(group: Group, name: str, chosen: str, request: PageRequest) -> Row:
         href=address,
         cells=(
             Cell(group.name, href=address),
-            groups.state(group),
+            groups.state(group, request.now_us),
             numbers.count(group.members),
             groups.lag(group.lags.get(name)),
             groups.spark(group.trend),
-            groups.drain(group),
+            groups.drain(group, request.now_us),
             numbers.ago(group.last_commit_us, request.now_us),
             Cell("below", tone="muted") if shown else Cell("show", href=request.link(group=group.name) + "#lags"),
         ),
