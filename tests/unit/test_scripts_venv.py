@@ -24,7 +24,7 @@ class Machine:
         self.venv = folder / ".venv"
         self.lock = folder / ".venv.lock"
         self.bin.mkdir()
-        for name in ("bash", "cat", "rm", "touch", "mkdir", "cp"):
+        for name in ("bash", "cat", "rm", "touch", "mkdir", "cp", "grep"):
             (self.bin / name).symlink_to(shutil.which(name) or "")
 
     def python(self, name: str, version: str = "3.12.1") -> None:
