@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import comet
 from comet.processes.child import Child, ChildEnded
-from comet.processes.crew import Crew
+from comet.processes.crew import STOP_S, Crew
 from comet.processes.keeper import Keeper, KeeperEvent
 from comet.processes.ports import LOCALHOST, unused
 from comet.processes.program import until_first_ends
@@ -25,7 +25,7 @@ from comet.processes.signals import STOP_SIGNALS, held_back
 from comet.spark import local
 from comet_demo.model import ensure_topics, now_us
 from comet_demo.terminal.consumer import follow, follow_job, show
-from comet_demo.terminal.quote_table import QuoteTable
+from comet_demo.terminal.quote_table import SPARK_S, QuoteTable
 
 BROKER_S_MAX: Final = 120.0  # for the broker and its gateway to start
 CHECK_EVERY_S: Final = 0.5
@@ -33,6 +33,8 @@ AGAIN_S: Final = 1.0
 RESTARTS: Final = Schedule(pauses_s=(1.0, 2.0, 5.0, 10.0, 30.0), calm_s=60.0, endless=False)
 NO_GATEWAY: Final = "no gateway: "  # so `comet up` begins the line with the reason
 SPARK: Final = "spark"
+# For processes to end by themselves: Spark takes seconds, and what it would tidy up is deleted anyway.
+HURRY_S: Final = 1.0
 FEED: Final = "comet_demo.feed"
 
 
@@ -61,13 +63,16 @@ def run(options: Options) -> QuoteTable:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's script ignores it for what it starts with &
     for number in set(STOP_SIGNALS) - {signal.SIGINT}:  # a closed terminal must not leave a broker behind
         signal.signal(number, _as_ctrl_c)
-    crew = Crew("comet-demo-", "SPARK_LOCAL_DIRS")
+    stop_s = STOP_S if options.parquet else HURRY_S
+    crew = Crew("comet-demo-", "SPARK_LOCAL_DIRS", stop_s=stop_s)
     with suppress(KeyboardInterrupt), crew:  # the normal end of the demo and its processes
         try:
             _start_and_watch(quote_table, crew, options)
         finally:
             for number in STOP_SIGNALS:  # once is enough
                 signal.signal(number, signal.SIG_IGN)
+    if not crew.keep:
+        _print("Stopped. The data was in a temporary folder, which is deleted.")
     return quote_table
 
 
@@ -85,7 +90,7 @@ def _start_and_watch(quote_table: QuoteTable, crew: Crew, options: Options) -> N
     feed = crew.start("feed", FEED, *_flags(bootstrap=at.address, **options.market))
     others: list[Child] = []  # restarted when they end
     if own:
-        _print(f"Quotes are at {at.url}quotes" if at.url else f"No dashboard. {at.lacks}")
+        _print(f"Dashboard: {at.url}\nPrices:    {at.url}quotes" if at.url else f"No dashboard. {at.lacks}")
         seeded = _flags(bootstrap=at.address, seed=options.market["seed"])
         others.append(crew.start("life", "comet_demo.sample_workload", *seeded))
         others.append(crew.start("paper", "comet_demo.paper_trading", *_flags(bootstrap=at.address)))
@@ -103,7 +108,8 @@ def _spark(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -
     parquet = options.parquet and options.parquet.resolve()
     flags = _flags(bootstrap=at.address, checkpoint=crew.temporary / "checkpoint", parallelism=1, parquet=parquet)
     child = crew.start(SPARK, "comet_demo.analytics.spark_job", *flags)
-    _print(f"Spark is starting; its log is {child.log}")
+    quote_table.spark_began_us = now_us()
+    _print(f"Spark is starting, its first bars take {SPARK_S} seconds; its log is {child.log}")
     return [child]
 
 
@@ -118,7 +124,7 @@ def _print(text: str) -> None:
 async def _watch(supervision: Supervision, at: Started, options: Options) -> None:
     """Runs the table and the supervision of processes: the table ends in time, the supervision with an error."""
     quote_table = supervision.quote_table
-    where = f"{at.url}quotes" if at.url else at.address
+    where = f"dashboard at {at.url}" if at.url else f"broker at {at.address}"
     title = f"Comet demo: {options.market['provider']} quotes, {where} (Ctrl-C ends)"
     await until_first_ends(
         _again_and_again(quote_table, at.address, follow),
@@ -192,6 +198,9 @@ def _over(error: comet.CometError, alone: str = "comet up") -> comet.Unavailable
 def _broker(crew: Crew, gateway_port: int) -> tuple[Child, Started]:
     """Starts a broker with its defaults on a temporary folder, and its gateway; returns once they take requests."""
     port = gateway_port if gateway_port and unused(gateway_port) else 0
+    _print("Starting a broker with its gateway")
+    if port != gateway_port:
+        _print(f"Port {gateway_port} is in use, so the dashboard gets another; --gateway-port chooses one")
     arguments = ("up", "--ephemeral", "--port", "0", "--gateway-port", str(port), "--json")
     broker = crew.start("broker", "comet.cli", *arguments, piped=True, tier=0)  # the others need it until they end
     try:

@@ -47,7 +47,9 @@ async def demo(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, 
     )
     assert process.stderr is not None
     try:
-        yield process, (await process.stderr.readline()).split()[-1].decode()
+        while not (line := await process.stderr.readline()).startswith(b"Prices: "):
+            assert line, "it ended"
+        yield process, line.split()[-1].decode()
     finally:
         process.send_signal(signal.SIGINT)
         try:

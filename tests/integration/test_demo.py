@@ -29,15 +29,15 @@ def test_in_a_pipe_it_prints_lines_and_ends_by_itself() -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines
-    assert all("symbols, lag p50" in line for line in lines)
+    assert all("symbols, delay p50" in line for line in lines)
     assert "Traceback" not in done.stderr
-    assert "Quotes are at http://localhost:" in done.stderr
+    assert "Prices:    http://localhost:" in done.stderr
 
 
 def test_the_dashboard_has_life_in_it() -> None:
     with subprocess.Popen([*DEMO, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
         assert demo.stderr is not None
-        url = demo.stderr.readline().split()[-1].decode().removesuffix("quotes")
+        url = next(line for line in demo.stderr if line.startswith(b"Dashboard: ")).split()[-1].decode()
         try:
             with httpx.Client(base_url=url, timeout=TIMEOUT_S) as http:
                 _until(lambda: {one["name"] for one in http.get("v1/groups").json().get("items", ())} >= GROUPS)
@@ -73,8 +73,8 @@ def test_as_json_it_says_how_much_came_through_and_finds_another_port_for_the_da
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["events"] >= summary["symbols"] > 0
-    assert b"Quotes are at http://localhost:" in done.stderr
-    assert port.encode() not in done.stderr
+    assert b"Prices:    http://localhost:" in done.stderr
+    assert f"Port {port} is in use".encode() in done.stderr and f":{port}".encode() not in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

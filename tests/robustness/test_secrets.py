@@ -240,7 +240,7 @@ def look_at_demo(secrets: Secrets, folder: Path, *words: str, **environ: str) ->
         secrets.look_at_files(folder, ())
         process.send_signal(signal.SIGINT)
         secrets.saw("the demo", said + b"".join(process.communicate(timeout=TIMEOUT_S)))
-    assert b"symbols, lag" in said
+    assert b"symbols, delay" in said
 
 
 async def test_no_secret_of_the_demo_is_written_shown_or_passed_on(world: World, tmp_path: Path) -> None:

@@ -20,19 +20,19 @@ def test_the_board_counts_and_measures() -> None:
     assert (line.events, line.trades, line.volume) == (10, 5, 500)
     assert (line.events_per_s, line.trades_per_s, quote_table.events_per_s) == (5.0, 2.5, 5.5)
     assert (line.direction, round(line.change, 6)) == (1, 0.09)
-    assert (quote_table.lag_p50_us, quote_table.lag_p99_us) == (4000, 9000)
+    assert (quote_table.delay_p50_us, quote_table.delay_p99_us) == (4000, 9000)
     quote_table.measure(1.0)
     assert quote_table.events_per_s == 0.0
     assert "11 events, 0/s, 2 symbols" in quote_table.summary(now_us=0)
 
 
-def test_of_a_second_in_which_nothing_came_there_is_no_lag() -> None:
+def test_of_a_second_in_which_nothing_came_there_is_no_delay() -> None:
     quote_table = QuoteTable()
     quote_table.apply(quote("A", 100.0), now_us=2000)
     quote_table.measure(1.0)
-    assert "lag p50 2.0 ms, p99 2.0 ms" in quote_table.summary(now_us=2000)
+    assert "delay p50 2.0 ms, p99 2.0 ms" in quote_table.summary(now_us=2000)
     quote_table.measure(1.0)
-    assert "lag p50 -, p99 -" in quote_table.summary(now_us=2000)
+    assert "delay p50 -, p99 -" in quote_table.summary(now_us=2000)
 
 
 def test_while_no_quotes_come_it_says_so_and_what_the_feed_said_last() -> None:
@@ -46,6 +46,20 @@ def test_while_no_quotes_come_it_says_so_and_what_the_feed_said_last() -> None:
     assert line.endswith("; no quotes for 7 s; last line of the feed: coinbase: there is no connection")
     quote_table.apply(quote("A", 100.0), now_us=3_000_000 + SILENT_US)
     assert "no quotes" not in quote_table.summary(now_us=3_000_000 + SILENT_US)
+
+
+def test_until_spark_has_results_its_seconds_are_counted() -> None:
+    quote_table = QuoteTable()
+    assert "Spark" not in quote_table.summary(now_us=1_000_000)
+    quote_table.spark_began_us = 1_000_000
+    assert quote_table.summary(now_us=4_000_000).endswith("; Spark: starting (3 s; the first bars take 30 to 60 s)")
+    report = {"query": "bars.1s", "state": "starting", "doing": "Java and Spark", "at_us": 5_000_000}
+    quote_table.analytics.apply(report)
+    line = quote_table.summary(now_us=9_000_000)
+    assert line.endswith("; Spark: starting bars.1s, Java and Spark (8 s; the first bars take 30 to 60 s)")
+    quote_table.apply(quote("A", 100.0, timestamp_us=9_000_000), now_us=9_000_000)
+    quote_table.analytics.apply(report | {"state": "running", "event_us": 8_500_000, "at_us": 9_000_000})
+    assert quote_table.summary(now_us=9_000_000).endswith("; analytics 0.5 s behind (1 query)")
 
 
 def test_a_quote_of_the_future_does_not_make_all_analytics_late() -> None:

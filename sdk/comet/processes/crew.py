@@ -17,7 +17,7 @@ from comet.processes.shared_folder import LOCK, Share, remove
 from comet.processes.signals import held_back
 from comet.processes.tied import Tie
 
-STOP_S: Final = 12
+STOP_S: Final = 12.0
 
 
 class Crew:
@@ -27,10 +27,11 @@ class Crew:
     folder if the program was killed.
     """
 
-    def __init__(self, prefix: str, *variables: str) -> None:
+    def __init__(self, prefix: str, *variables: str, stop_s: float = STOP_S) -> None:
         """`prefix` begins the folder's name. TMPDIR, and further environment `variables`, lead to its temporary part
-        in all children."""
+        in all children. A child that has not ended `stop_s` after SIGTERM is killed."""
         self.keep = False
+        self._stop_s = stop_s
         self._prefix = prefix
         self._variables = ("TMPDIR", *variables)
         self._folder: Path | None = None
@@ -79,7 +80,7 @@ class Crew:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            stop_in_order(self._tiers, within_s=STOP_S)
+            stop_in_order(self._tiers, within_s=self._stop_s)
         finally:
             self._clear()
 
