@@ -295,7 +295,7 @@ export class Chart {
     point(this, this.#time(inside), y);
   }
 
-  // Moves it by so many values; from the newest one if there is no cursor yet.
+  // Moves it by a number of values. Without a cursor it starts at the newest one.
   stepCursor(by) {
     if (this.shown) this.pointAt(this.#time(cursor.time_us === null ? this.shown.count + Math.min(0, by) : this.#at(cursor.time_us) + by));
   }
