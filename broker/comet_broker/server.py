@@ -52,7 +52,7 @@ from comet_broker.rpc.other_calls import OtherCalls
 from comet_broker.rpc.service import handlers
 from comet_broker.rpc.wire_listener import WireListener
 from comet_broker.storage.files import RealFiles
-from comet_broker.system import SystemClock, SystemProcess, ThreadWorker, boot_id
+from comet_broker.system import SystemClock, SystemProcess, ThreadWorker, boot_id, share_one_heap
 
 log = logging.getLogger(__name__)
 
@@ -349,6 +349,7 @@ def serve(
     that and left before the broker drains."""
     import uvloop
 
+    share_one_heap()
     uvloop.run(_serve(Server(config), on_ready, beside))
 
 
