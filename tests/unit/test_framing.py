@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -39,9 +40,11 @@ class Others:
         self.buffer[:] = b"\xff" * len(self.buffer)
 
 
-def feed(reader: FrameReader, others: Others, data: bytes, *, stop_after: int) -> list[tuple[int, Frame]]:
+def feed(
+    reader: FrameReader, others: Others, data: bytes, *, stop_after: int, alone: bool = False
+) -> list[tuple[int, Frame]]:
     """Gives bytes as a transport does, and takes `stop_after` frames at a time. They are kept as they come: memory that
-    is used again would change them."""
+    is used again would change them. With `alone` it first asks for a frame that has come alone."""
     found: list[tuple[int, Frame]] = []
     while data:
         room = reader.room()
@@ -49,6 +52,11 @@ def feed(reader: FrameReader, others: Others, data: bytes, *, stop_after: int) -
         size = min(len(room), len(data))
         room[:size] = data[:size]
         data = data[size:]
+        lone = reader.lone(size) if alone else None
+        if lone is not None:
+            found.append((DATA, lone))
+            others.scribble()
+            continue
         reader.filled(size)
         while True:
             taken = 0
@@ -63,17 +71,70 @@ def feed(reader: FrameReader, others: Others, data: bytes, *, stop_after: int) -
     return found
 
 
-@given(st.lists(SIZES, min_size=1, max_size=6), st.lists(st.integers(1, 400_000), max_size=20), st.integers(1, 3))
-def test_any_cut_gives_the_same_frames(sizes: list[int], cuts: list[int], stop_after: int) -> None:
+@given(
+    st.lists(SIZES, min_size=1, max_size=6),
+    st.lists(st.integers(1, 400_000), max_size=20),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_any_cut_gives_the_same_frames(sizes: list[int], cuts: list[int], stop_after: int, alone: bool) -> None:
     others = Others()
     reader = FrameReader(others.buffer, BYTES_MAX)
     data = b"".join(whole(size, number) for number, size in enumerate(sizes))
     found, at = [], 0
     for cut in [*cuts, len(data)]:
-        found += feed(reader, others, data[at : at + cut], stop_after=stop_after)
+        found += feed(reader, others, data[at : at + cut], stop_after=stop_after, alone=alone)
         at += cut
     assert found == [(DATA, whole(size, number)[framing.HEAD_BYTES :]) for number, size in enumerate(sizes)]
     assert reader.unfinished_bytes == 0
+
+
+@given(st.lists(st.sampled_from([0, 1, 200, 1000, 1001, 5000]), min_size=1, max_size=5), st.data())
+def test_a_frame_that_comes_alone_is_taken_at_once(sizes: list[int], data: st.DataObject) -> None:
+    """One that comes with others, in parts, or over the limit is not, and nothing has changed then."""
+    others = Others()
+    reader = FrameReader(others.buffer, 1000)
+    for number, size in enumerate(sizes):
+        frame = whole(size, number)
+        cut = data.draw(st.integers(0, len(frame)))
+        if not cut and size <= 1000:
+            reader.room()[: len(frame)] = frame
+            assert reader.lone(len(frame)) == frame[framing.HEAD_BYTES :]
+            others.scribble()
+            continue
+        with pytest.raises(RecordTooLarge) if size > 1000 else nullcontext():
+            taken = feed(reader, others, frame[:cut], stop_after=9, alone=True)
+            taken += feed(reader, others, frame[cut:], stop_after=9, alone=True)
+            assert taken == [(DATA, frame[framing.HEAD_BYTES :])]
+        if size > 1000:
+            return
+
+
+def test_the_end_of_one_frame_and_the_beginning_of_the_next_are_not_one_that_comes_alone() -> None:
+    others = Others()
+    reader = FrameReader(others.buffer, 1000)
+    frames = [whole(100, number) for number in range(3)]
+    data = b"".join(frames)
+    found = []
+    for at in (0, 10, 118, 226):
+        found += feed(reader, others, data[at : at + 108 if at else 10], stop_after=9, alone=True)
+    assert found == [(DATA, frame[framing.HEAD_BYTES :]) for frame in frames]
+
+
+def test_the_rest_of_a_large_frame_is_not_one_that_comes_alone() -> None:
+    others = Others()
+    reader = FrameReader(others.buffer, BYTES_MAX)
+    frame = whole(50_000, 0)
+    assert not feed(reader, others, frame[:20_000], stop_after=9, alone=True)
+    others.buffer[: framing.HEAD_BYTES] = framing.head(30_008 - framing.HEAD_BYTES)
+    assert feed(reader, others, frame[20_000:], stop_after=9, alone=True) == [(DATA, frame[framing.HEAD_BYTES :])]
+
+
+def test_a_frame_of_the_connection_is_not_taken_as_one_of_the_call() -> None:
+    reader = FrameReader(framing.read_buffer(), 1000)
+    end = framing.end()
+    reader.room()[: len(end)] = end
+    assert reader.lone(len(end)) is None
 
 
 @settings(max_examples=20)

@@ -12,7 +12,7 @@ from comet.encryption.keyring import Keyring
 from comet.errors import CometError, CorruptBatch, CorruptRecords, DataLoss
 from comet.serde import Serde
 from comet.values.record import RecordBatch
-from comet.wire.corrupt import headers, opened
+from comet.wire.corrupt import opened
 
 T = TypeVar("T")
 
@@ -34,7 +34,10 @@ def contents(
         reader.discards.passed(reader.position)
     expected = in_hand.setdefault(reader, reader.position)
     try:
-        for at, header in headers(batches):
+        at, size = 0, len(batches)
+        while at < size:
+            header, here = records.verify(batches, at, stamped=True), at
+            at += header.length
             base, end = header.base_offset, header.next_offset
             if end <= expected:
                 continue
@@ -48,7 +51,7 @@ def contents(
                 yield reader, end
                 continue
             try:
-                batch = opened(header, batches, at, reader.topic, reader.partition, since=since)
+                batch = opened(header, batches, here, reader.topic, reader.partition, since=since)
             except CorruptRecords as error:
                 yield reader, error
                 continue

@@ -52,8 +52,9 @@ class DeliveryQueue:
 
     def wake(self) -> None:
         """Wakes the task that waits for an arrival."""
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None and not arrival.done():
+            arrival.set_result(None)
 
     def charge(self, subscription: BrokerSubscription, readers: Collection[PartitionSubscription]) -> None:
         """Counts deliveries that are not taken yet against the window of a new subscription."""
@@ -64,17 +65,14 @@ class DeliveryQueue:
 
     # ---- taking
 
-    async def arrival(self) -> None:
-        """Waits until there is something to take. Raises the error that ended the consumer. One waiter at a time."""
+    def arrival(self) -> asyncio.Future[None]:
+        """Done once there is something to take. Raises the error that ended the consumer. One waiter at a time."""
         if self._ended is not None:
             raise self._ended.with_traceback(None)
-        if self._arrival is not None:
+        if self._arrival is not None and not self._arrival.done():
             raise InvalidArgument("another task already reads this consumer; give every task its own")
         self._arrival = asyncio.get_running_loop().create_future()
-        try:
-            await self._arrival
-        finally:
-            self._arrival = None
+        return self._arrival
 
     def waiting(self, after: int) -> list[memoryview | CometError]:
         """Deliveries and errors that were not taken yet, from the `after`th on."""

@@ -8,7 +8,7 @@ processed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
 
 from comet import records
@@ -79,8 +79,8 @@ class RecordIterator(Generic[T]):
                     raise
                 self._finish_records()
             self._handed_back()
-            self._batch = await self._fetch_batch()
-            self._records = self._batch.records()
+            self._batch = batch = await self._fetch_batch()
+            self._records = batch.records()
 
     def _finish_records(self) -> None:
         assert self._batch is not None
@@ -194,7 +194,7 @@ class RecordIterator(Generic[T]):
                 await asyncio.sleep(0)  # gives other tasks of this loop their turn
             if not self._next_delivery():
                 self._since_turn_bytes = 0
-                await self._wait()
+                await self._arrival()
 
     def _here(self) -> RecordBatch[T] | None:
         """The next batch that has arrived, without waiting; None if there is none, or its keys are to be fetched."""
@@ -206,7 +206,10 @@ class RecordIterator(Generic[T]):
     def _in_delivery(self) -> RecordBatch[T] | None:
         """The next batch of the delivery; None if there is none, or it is kept until its keys were fetched. Raises
         CorruptRecords; the next call continues after them."""
-        self._drop_recalled()
+        if self._ahead is not None:
+            self._drop_recalled()
+        elif self._delivery is None and self._undecrypted is None:
+            return None
         while True:
             batch = self._undecrypted
             if batch is None:
@@ -221,8 +224,9 @@ class RecordIterator(Generic[T]):
                     self._fail(self._reader, found)
                     continue
                 batch = found
-            at_once = batch.encrypted is None or batch.encrypted.decrypt_at_once()
-            self._undecrypted = None if at_once else batch
+            if batch.encrypted is None:
+                return batch
+            self._undecrypted = None if batch.encrypted.decrypt_at_once() else batch
             return batch if self._undecrypted is None else None
 
     def _next_opened(self) -> Opened[T] | None:
@@ -265,11 +269,8 @@ class RecordIterator(Generic[T]):
         self._delivery = taken[0], opened
         return True
 
-    async def _wait(self) -> None:
-        if not self._fetcher.started:
-            await self.start()
-        else:
-            await self._fetcher.queue.arrival()
+    def _arrival(self) -> Awaitable[None]:
+        return self._fetcher.queue.arrival() if self._fetcher.started else self.start()
 
     def _handed_back(self) -> None:
         """The application asks for more: marks the previous records as processed."""
@@ -392,7 +393,7 @@ class TableIterator(Generic[T]):
             left = consumer._batch is not None or consumer._delivery is not None or (ahead and ahead.opened)
             if not left:  # else they are returned at once
                 while not consumer._fetcher.queue.waiting(0):
-                    await consumer._wait()
+                    await consumer._arrival()
                 await self._more()
             if consumer._undecrypted is not None and consumer._undecrypted.encrypted is not None:
                 await consumer._undecrypted.encrypted.decrypt()

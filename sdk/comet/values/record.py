@@ -270,7 +270,13 @@ class RecordBatch(Generic[T]):
 
     def records(self) -> Iterator[Record[T]]:
         """The batch record by record. Raises SerdeError at the first record that cannot be decoded, and ends there."""
-        serde = self._serde
+        serde, batch = self._serde, self._batch
+        if serde is None and self.encrypted is None and self._part is None and batch.header_columns is None:
+            plain = zip(
+                repeat(self.topic), repeat(self.partition), batch.offsets, batch.keys, batch.values, batch.timestamps,
+                iter(list, None),
+            )  # fmt: skip
+            return map(_new_record, repeat(Record), plain)
         if self.encrypted is not None and self.encrypted.errors:
             values: Any = self._one_by_one()
         else:
@@ -280,7 +286,7 @@ class RecordBatch(Generic[T]):
                 values = self.models()
             except SerdeError:
                 values = self._one_by_one()
-        headers: Any = self.headers if self._batch.header_columns is not None else iter(list, None)
+        headers: Any = self.headers if batch.header_columns is not None else iter(list, None)
         columns = zip(
             repeat(self.topic), repeat(self.partition), self.offsets, self.keys, values, self.timestamps, headers
         )  # fmt: skip

@@ -14,6 +14,7 @@ parsers here answer None for them, so that the caller falls back to protobuf.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeAlias
 
@@ -64,8 +65,9 @@ PARTS_FROM_BYTES: Final = 64 << 10
 CLIENT_HEARTBEAT: Final = b"\x4a\x00"
 BROKER_HEARTBEAT: Final = b"\x52\x00"
 
-_PRODUCE: Final = Struct("<BI BIB BI BB BIB")
-_DELIVERY: Final = Struct("<BIB BI BQ HI BIB")
+_LENGTH: Final = Struct("<IB")
+_PRODUCE: Final = Struct("<BI B5s BI BB B5s")
+_DELIVERY: Final = Struct("<B5s BI BQ HI B5s")
 _ACK: Final = Struct("<HHIHqHq")
 _PROGRESS: Final = Struct("<HBIBIBqBq")
 _ACKS_MAX: Final = 2
@@ -76,9 +78,10 @@ assert _ACK.size == ACK_FRAME_BYTES
 assert _PROGRESS.size == PROGRESS_FRAME_BYTES
 
 
-def _padded(n: int) -> int:
-    """The low four bytes of n as a varint of five bytes; the fifth is n >> 28."""
-    return n & 0x7F | (n & 0x3F80) << 1 | (n & 0x1FC000) << 2 | (n & 0xFE00000) << 3 | 0x80808080
+@lru_cache(maxsize=2048)
+def _length(n: int) -> bytes:
+    """The number as a varint of five bytes. Kept: most frames of a stream have one of a few sizes."""
+    return _LENGTH.pack(n & 0x7F | (n & 0x3F80) << 1 | (n & 0x1FC000) << 2 | (n & 0xFE00000) << 3 | 0x80808080, n >> 28)
 
 
 def produce_frame(request: int, handle: int, acks: int, parts: Sequence[bytes], batch_bytes: int) -> bytes:
@@ -99,13 +102,11 @@ def outgoing_produce(request: int, handle: int, acks: int, parts: Sequence[bytes
 
 
 def _produce_prefix(request: int, handle: int, acks: int, batch_bytes: int) -> bytes:
-    inner = batch_bytes + 13
     assert batch_bytes <= FRAME_BYTES_MAX - PRODUCE_PREFIX_BYTES
     assert 0 <= acks <= _ACKS_MAX
     return _PRODUCE.pack(
-        0x0D, request, 0x1A, _padded(inner), inner >> 28, 0x0D, handle, 0x10, acks, 0x7A, _padded(batch_bytes),
-        batch_bytes >> 28,
-    )  # fmt: skip
+        0x0D, request, 0x1A, _length(batch_bytes + 13), 0x0D, handle, 0x10, acks, 0x7A, _length(batch_bytes)
+    )
 
 
 def parse_produce(frame: Frame) -> tuple[int, int, int, memoryview] | None:
@@ -113,12 +114,10 @@ def parse_produce(frame: Frame) -> tuple[int, int, int, memoryview] | None:
     batch_bytes = len(frame) - PRODUCE_PREFIX_BYTES
     if not 0 <= batch_bytes <= FRAME_BYTES_MAX - PRODUCE_PREFIX_BYTES:
         return None
-    t0, request, t1, low1, high1, t2, handle, t3, acks, t4, low2, high2 = _PRODUCE.unpack_from(frame)
-    inner = batch_bytes + 13
+    t0, request, t1, length1, t2, handle, t3, acks, t4, length2 = _PRODUCE.unpack_from(frame)
     if (
         t0 == 0x0D and t1 == 0x1A and t2 == 0x0D and t3 == 0x10 and t4 == 0x7A and acks <= _ACKS_MAX
-        and low1 == _padded(inner) and high1 == inner >> 28
-        and low2 == _padded(batch_bytes) and high2 == batch_bytes >> 28
+        and length1 == _length(batch_bytes + 13) and length2 == _length(batch_bytes)
     ):  # fmt: skip
         return request, handle, acks, memoryview(frame)[PRODUCE_PREFIX_BYTES:]
     return None
@@ -126,11 +125,10 @@ def parse_produce(frame: Frame) -> tuple[int, int, int, memoryview] | None:
 
 def delivery_prefix(handle: int, high_watermark: int, leader_epoch: int, batches_bytes: int) -> bytes:
     """What goes before `batches_bytes` of whole batches to make a ServerFrame with a Delivery."""
-    inner = batches_bytes + 26
     assert batches_bytes <= FRAME_BYTES_MAX - DELIVERY_PREFIX_BYTES
     return _DELIVERY.pack(
-        0x1A, _padded(inner), inner >> 28, 0x0D, handle, 0x11, high_watermark, 0x0185, leader_epoch,
-        0x7A, _padded(batches_bytes), batches_bytes >> 28,
+        0x1A, _length(batches_bytes + 26), 0x0D, handle, 0x11, high_watermark, 0x0185, leader_epoch,
+        0x7A, _length(batches_bytes),
     )  # fmt: skip
 
 
@@ -139,12 +137,10 @@ def parse_delivery(frame: Frame) -> tuple[int, int, int] | None:
     batches_bytes = len(frame) - DELIVERY_PREFIX_BYTES
     if not 0 <= batches_bytes <= FRAME_BYTES_MAX - DELIVERY_PREFIX_BYTES:
         return None
-    t0, low1, high1, t1, handle, t2, high_watermark, t3, epoch, t4, low2, high2 = _DELIVERY.unpack_from(frame)
-    inner = batches_bytes + 26
+    t0, length1, t1, handle, t2, high_watermark, t3, epoch, t4, length2 = _DELIVERY.unpack_from(frame)
     if (
         t0 == 0x1A and t1 == 0x0D and t2 == 0x11 and t3 == 0x0185 and t4 == 0x7A
-        and low1 == _padded(inner) and high1 == inner >> 28
-        and low2 == _padded(batches_bytes) and high2 == batches_bytes >> 28
+        and length1 == _length(batches_bytes + 26) and length2 == _length(batches_bytes)
     ):  # fmt: skip
         return handle, high_watermark, epoch
     return None

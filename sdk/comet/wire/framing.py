@@ -82,6 +82,7 @@ class FrameReader:
         next()    the next whole frame, again and again until there is none
         keep()    then, or when no more frames are wanted now: what is left is copied out of the buffer
         resume()  after that, without new bytes: the frames that were left
+        lone()    in place of filled, next and keep, if what has come is just one frame of the call
 
     The buffer is shared by the readers of one loop: between `keep` and `room` it belongs to the others.
     """
@@ -127,6 +128,17 @@ class FrameReader:
         else:
             self._at, self._end = 0, len(self._rest) + size
             self._rest = b""
+
+    def lone(self, size: int) -> Frame | None:
+        """The content, if the bytes that have come are one frame of the call, as on a connection with little to say: a
+        fifth of the cost of the other way. None: nothing has changed."""
+        if self._rest or self._large is not None or size < HEAD_BYTES:
+            return None
+        content, kind = HEAD.unpack_from(self._buffer)
+        if content != size - HEAD_BYTES or kind != DATA or content > self.bytes_max:
+            return None
+        self._after_large = False
+        return bytes(self._buffer[HEAD_BYTES:size])
 
     def resume(self) -> None:
         if self._large is None:

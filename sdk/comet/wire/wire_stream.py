@@ -135,6 +135,11 @@ class WireStream(WireProtocol):
     def buffer_updated(self, size: int) -> None:
         try:
             self.heard = True
+            push = self._push
+            lone = None if push is None or self._over else self._reader.lone(size)
+            if push is not None and lone is not None:
+                push[0](lone)
+                return
             self._reader.filled(size)
             self._take()
         except (KeyboardInterrupt, SystemExit) as interrupt:  # uvloop takes it for the end of the connection
