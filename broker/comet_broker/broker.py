@@ -133,7 +133,7 @@ class Broker:
             env, view=self.view, peers=self.peers, topics=self.topics, reader=self.reader, drain=self._drain
         )
         ends = self._build_groups(records)
-        self._build_streams()
+        self._build_streams(records)
         self._build_statistics(tail_budget, process)
         services = self._services(records, ends)
         self.admin = services.admin
@@ -258,7 +258,7 @@ class Broker:
         self._transaction_partitions = TransactionPartitions(env, coordinator=self.coordinator, peers=peers)
         return ends
 
-    def _build_streams(self) -> None:
+    def _build_streams(self, records: UnaryRecords) -> None:
         env = self.env
         context = SessionContext(
             env=env,
@@ -268,6 +268,7 @@ class Broker:
             check_draining=self._drain.check,
             cluster_id=lambda: self.cluster_id,
             metadata=lambda request: self.admin.fetch_metadata(request),  # noqa: PLW0108 - it is made later
+            fetch=records.fetch_now,
             batch_bytes_max=min(limits.BATCH_BYTES_MAX, self.message_bytes_max - limits.FRAME_BYTES_MAX),
             members=lambda replies: MemberStream(replies, self.coordinator, env.failures),
             sharing=lambda replies, feed: Sharing(replies, feed, topics=self.topics, table=self.shares),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from comet import records
-from comet.errors import PartitionNotFound
+from comet.errors import InvalidArgument, PartitionNotFound
 from comet.types import Acks, Earliest
 from comet.v1 import groups_pb2
 from comet.v1 import records_pb2 as pb
@@ -191,37 +191,66 @@ async def no_metadata(_: pb.FetchMetadataRequest) -> pb.FetchMetadataResponse:
     raise AssertionError("not asked here")
 
 
+class StreamWorld:
+    """A session of a broker that leads one partition, with the handle 1. What it fetches is 100 kB each."""
+
+    def __init__(self, world: ReplicaWorld) -> None:
+        self.world = world
+        self.handlers = NoFrames()
+        self.over: list[Session] = []
+        self.meter = RequestMeter()
+        self.fetched = 0
+        topics: Any = SimpleNamespace(by_handle={1: world.partition})
+        context = SessionContext(
+            env=world.env,
+            topics=topics,
+            reader=LogReader(world.worker),
+            meter=self.meter,
+            check_draining=lambda: None,
+            cluster_id=lambda: "c",
+            metadata=no_metadata,
+            fetch=self._fetch,
+            batch_bytes_max=1 << 20,
+            members=lambda _: self.handlers,
+            sharing=lambda *_: self.handlers,
+        )
+        self.usage = Quotas(world.env.clock).usage(EVERYTHING.principal)
+        liveness = Liveness(OF_CLIENTS, world.env.clock.monotonic())
+        client = StreamClient(1, "peer", EVERYTHING, self.usage, liveness)
+        self.session = Session(context, client, self.over.append)
+
+    async def _fetch(self, wanted: pb.FetchRequest) -> tuple[pb.FetchResponse, bytes]:
+        self.fetched += 1
+        if wanted.partition == 9:
+            raise PartitionNotFound("there are fewer")
+        return pb.FetchResponse(next_offset=self.fetched), bytes(100_000)
+
+    def fetch(self, request: int, **wanted: Any) -> None:
+        content = {"whole_batches": True, "forwarded": True} | wanted
+        frame = pb.ClientFrame(request=request, fetch=pb.FetchRequest(topic="t", **content))
+        self.session.receive(frame.SerializeToString())
+
+    def polled(self) -> pb.ServerFrame | None:
+        frame = self.session.poll()
+        return None if frame is None else pb.ServerFrame.FromString(joined(frame))
+
+
 async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_partition() -> None:
     world = ReplicaWorld()
     await world.lead(in_sync={1: 10})
-    topics: Any = SimpleNamespace(by_handle={1: world.partition})
-    handlers, over = NoFrames(), list[Session]()
-    meter = RequestMeter()
-    context = SessionContext(
-        env=world.env,
-        topics=topics,
-        reader=LogReader(world.worker),
-        meter=meter,
-        check_draining=lambda: None,
-        cluster_id=lambda: "c",
-        metadata=no_metadata,
-        batch_bytes_max=1 << 20,
-        members=lambda _: handlers,
-        sharing=lambda *_: handlers,
-    )
-    usage = Quotas(world.env.clock).usage(EVERYTHING.principal)
-    liveness = Liveness(OF_CLIENTS, world.env.clock.monotonic())
-    session = Session(context, StreamClient(1, "peer", EVERYTHING, usage, liveness), over.append)
+    stream = StreamWorld(world)
+    session, usage = stream.session, stream.usage
     for request, handle in ((1, 1), (2, 7)):
         parts = records.encode([b"x"], timestamps=1)
         session.receive(produce_frame(request, handle, int(Acks.LEADER), parts, sum(map(len, parts))))
     await settle()
-    refused = pb.ServerFrame.FromString(joined(session.poll() or b""))
+    refused = stream.polled()
+    assert refused is not None
     assert refused.request == 2 and isinstance(error_from_pb(refused.error.error), PartitionNotFound)
     acknowledged = parse_ack(joined(session.poll() or b""))
     assert acknowledged is not None and acknowledged[:2] == (1, 0)
     assert session.poll() is None
-    assert meter.errors == {"PARTITION_NOT_FOUND": 1}
+    assert stream.meter.errors == {"PARTITION_NOT_FOUND": 1}
     usage.set_quota(Quota("*", bytes_in=1_000))
     parts = records.encode([bytes(4_000)], timestamps=1)
     session.receive(produce_frame(3, 1, int(Acks.LEADER), parts, sum(map(len, parts))))
@@ -229,5 +258,48 @@ async def test_a_session_acknowledges_a_batch_and_refuses_one_of_an_unknown_part
     throttled = pb.ServerFrame.FromString(joined(session.poll() or b"")).acks
     assert list(throttled.requests) == [3] and 3_500 <= throttled.throttled_ms <= 3_700
     session.close()
-    assert handlers.closed and over == [session]
+    assert stream.handlers.closed and stream.over == [session]
+    await world.tasks.close()
+
+
+async def test_a_session_reads_what_is_fetched_when_the_answer_before_it_is_taken() -> None:
+    """So a client that asks for much and reads nothing holds the memory of one answer."""
+    world = ReplicaWorld()
+    await world.lead(in_sync={1: 10})
+    stream = StreamWorld(world)
+    for request in range(1, 6):
+        stream.fetch(request)
+    await settle()
+    assert stream.fetched == 1
+    assert 100_000 < world.env.in_flight.held_bytes < 101_000
+    for request in range(1, 4):
+        answer = stream.polled()
+        assert answer is not None and answer.request == request
+        assert answer.fetched.batches == bytes(100_000) and answer.fetched.next_offset == request
+        assert stream.session.poll() is None
+        await settle()
+        assert stream.fetched == request + 1
+    assert stream.session.sent_bytes > 300_000
+    stream.session.close()
+    await settle()
+    assert stream.fetched == 4, "the fifth is not read any more"
+    assert world.env.in_flight.held_bytes == 0
+    await world.tasks.close()
+
+
+async def test_a_fetch_that_fails_does_not_hold_up_the_next_and_one_that_would_is_refused() -> None:
+    world = ReplicaWorld()
+    await world.lead(in_sync={1: 10})
+    stream = StreamWorld(world)
+    stream.fetch(1, partition=9)
+    stream.fetch(2, wait_ms=1)
+    stream.fetch(3, whole_batches=False)
+    stream.fetch(4, forwarded=False)
+    stream.fetch(5)
+    await settle()
+    codes = {}
+    while (frame := stream.polled()) is not None:
+        codes[frame.request] = type(error_from_pb(frame.error.error)) if frame.HasField("error") else None
+    assert codes == {1: PartitionNotFound, 5: None} | dict.fromkeys((2, 3, 4), InvalidArgument)
+    stream.session.close()
     await world.tasks.close()

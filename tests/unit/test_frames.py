@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from comet.v1 import records_pb2, replication_pb2, types_pb2
+from comet.v1 import groups_pb2, records_pb2, replication_pb2, types_pb2
 from comet.wire import frames
 
 u32 = st.integers(0, 2**32 - 1)
@@ -42,6 +43,30 @@ def test_protobuf_reads_a_delivery(handle: int, high_watermark: int, epoch: int,
     assert frame[frames.DELIVERY_PREFIX_BYTES :] == batches
 
 
+def fetched(batches: bytes, aborted: int = 1) -> records_pb2.FetchResponse:
+    found = [groups_pb2.AbortedTransaction(producer_id=1, epoch=2, first=3, end=4)] * aborted
+    return records_pb2.FetchResponse(
+        batches=batches, first_offset=5, next_offset=6, leader_epoch=7, log_start=1, aborted=found
+    )
+
+
+def others_of(response: records_pb2.FetchResponse) -> bytes:
+    others = records_pb2.FetchResponse()
+    others.CopyFrom(response)
+    others.ClearField("batches")
+    return others.SerializeToString()
+
+
+@given(u32, st.binary(max_size=300), st.integers(0, 3))
+def test_protobuf_reads_what_was_fetched(request: int, batches: bytes, aborted: int) -> None:
+    response = fetched(batches, aborted)
+    frame = frames.joined(frames.fetched_frame(request, batches, others_of(response)))
+    assert records_pb2.ServerFrame.FromString(frame) == records_pb2.ServerFrame(request=request, fetched=response)
+    parsed = frames.parse_fetched(frame)
+    assert parsed is not None
+    assert (parsed[0], bytes(parsed[1]), bytes(parsed[2])) == (request, batches, others_of(response))
+
+
 @given(u32, u32, i64, i64)
 def test_protobuf_reads_progress(handle: int, epoch: int, log_end: int, flushed_end: int) -> None:
     frame = frames.progress_frame(handle, epoch, log_end, flushed_end)
@@ -71,6 +96,10 @@ def test_every_size_of_length(length: int) -> None:
     frame = frames.delivery_prefix(1, 2, 3, length) + batch
     assert records_pb2.ServerFrame.FromString(frame).delivery.batches == batch
     assert frames.parse_delivery(frame) == (1, 2, 3)
+    frame = frames.joined(frames.fetched_frame(1, batch, b""))
+    assert records_pb2.ServerFrame.FromString(frame).fetched.batches == batch
+    taken = frames.parse_fetched(frame)
+    assert taken is not None and taken[1] == batch and not taken[2]
 
 
 def test_lengths_of_more_than_28_bits_are_spread_over_the_fifth_byte() -> None:
@@ -91,6 +120,7 @@ def test_the_batch_is_not_copied() -> None:
 def test_a_frame_that_is_cut_is_not_canonical(cut: int) -> None:
     assert frames.parse_produce(frames.produce_frame(1, 2, 1, [b"abcdefghijk"], 11)[:cut]) is None
     assert frames.parse_delivery((frames.delivery_prefix(1, 2, 3, 4) + b"abcd")[:cut]) is None
+    assert frames.parse_fetched(frames.joined(frames.fetched_frame(1, b"abcd", b"12345678"))[:cut]) is None
 
 
 def test_what_protobuf_writes_itself_is_not_canonical() -> None:
@@ -99,10 +129,13 @@ def test_what_protobuf_writes_itself_is_not_canonical() -> None:
     assert frames.parse_produce(records_pb2.ClientFrame(request=1, produce=produce).SerializeToString()) is None
     delivery = records_pb2.Delivery(partition=1, high_watermark=2, leader_epoch=3, batches=b"x" * 50)
     assert frames.parse_delivery(records_pb2.ServerFrame(delivery=delivery).SerializeToString()) is None
+    response = records_pb2.ServerFrame(request=1, fetched=fetched(b"x" * 50))
+    assert frames.parse_fetched(response.SerializeToString()) is None
 
 
 PRODUCE = frames.produce_frame(7, 9, 2, [b"batch"], 5)
 DELIVERY = frames.delivery_prefix(7, 9, 2, 5) + b"batch"
+FETCHED = frames.joined(frames.fetched_frame(7, b"batch", others_of(fetched(b"batch"))))
 
 
 @given(st.integers(0, len(PRODUCE) - 1), st.integers(0, 255))
@@ -133,6 +166,26 @@ def test_a_changed_delivery_means_what_protobuf_says_or_nothing(at: int, value: 
     delivery = records_pb2.ServerFrame.FromString(changed).delivery
     assert parsed == (delivery.partition, delivery.high_watermark, delivery.leader_epoch)
     assert delivery.batches == changed[frames.DELIVERY_PREFIX_BYTES :]
+
+
+@given(st.integers(0, frames.FETCHED_PREFIX_BYTES + 4), st.integers(0, 255))
+@example(19, 0x86)
+def test_a_changed_answer_to_a_fetch_means_what_protobuf_says_or_nothing(at: int, value: int) -> None:
+    changed = bytes([*FETCHED[:at], value, *FETCHED[at + 1 :]])
+    parsed = frames.parse_fetched(changed)
+    if parsed is None:
+        assert changed != FETCHED
+        return
+    request, batches, others = parsed
+    try:
+        message = records_pb2.ServerFrame.FromString(changed)
+    except DecodeError:  # what follows the batches is for protobuf to refuse
+        with pytest.raises(DecodeError):
+            records_pb2.FetchResponse.FromString(bytes(others))
+        return
+    response = records_pb2.FetchResponse.FromString(bytes(others))
+    assert message.request == request and message.fetched.batches == batches
+    assert others_of(message.fetched) == others_of(response)
 
 
 @given(st.binary(max_size=80))

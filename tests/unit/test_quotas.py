@@ -263,11 +263,16 @@ class World:
             check_draining=lambda: None,
             cluster_id=lambda: "c",
             metadata=no_metadata,
+            fetch=self._fetch,
             batch_bytes_max=1 << 20,
             members=lambda _: self.handlers,
             sharing=lambda *_: self.handlers,
         )
         self.sessions = Sessions(partial(Session, context), self.quotas, failures, clock)
+
+    @staticmethod
+    async def _fetch(_: pb.FetchRequest) -> tuple[pb.FetchResponse, bytes]:
+        return pb.FetchResponse(), bytes(MB // 10)
 
     def set(self, *quotas: Quota) -> None:
         self.quotas.moved(state_of(*quotas, revision=self.quotas._revision + 1))
@@ -363,6 +368,17 @@ def test_deliveries_have_a_rate_and_answers_go_first() -> None:
         at_end = asyncio.get_running_loop().time()
         await during(5)
         assert max(when for stream in streams for when, _ in stream.written) <= at_end
+
+    virtual(scenario)
+
+
+def test_answers_to_fetches_have_the_rate_of_deliveries() -> None:
+    async def scenario(world: World) -> None:
+        world.set(Quota(ME, bytes_out=MB))
+        stream = Stream(world, ME)
+        fetch = pb.ClientFrame(request=1, fetch=pb.FetchRequest(whole_batches=True, forwarded=True))
+        await during(30, stream.send(fetch.SerializeToString(), endless=True))
+        assert 0.95 < stream.session.sent_bytes / (30 * MB) < 1.05
 
     virtual(scenario)
 

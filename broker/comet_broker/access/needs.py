@@ -108,6 +108,7 @@ FRAMES: Final[Mapping[str, FrameNeeds]] = {
     "hello": nothing,
     "ping": nothing,
     "fetch_metadata": nothing,  # the answer is filtered
+    "fetch": lambda frame, _: (("read", "topic", frame.topic),),
     "produce": lambda frame, partitions: _each("write", [frame.partition], partitions),
     "attach": lambda frame, _: (("describe", "topic", frame.topic),),
     "find_offset": lambda frame, partitions: _each("describe", [frame.partition], partitions),

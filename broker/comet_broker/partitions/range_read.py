@@ -1,4 +1,4 @@
-"""Reads a range of a partition in one call: whole batches as they are stored, for clients without a stream.
+"""Reads a range of a partition by one request: whole batches as they are stored.
 
     Fetch{whole_batches} ─► led here? ─► the position as an offset ─► [nothing there: wait] ─► batches, aborts
 
@@ -37,31 +37,50 @@ class Ranges:
         self._shared = shared
 
     async def fetch(self, partition: Partition, request: pb.FetchRequest) -> pb.FetchResponse:
-        at: Position = position_from_pb(request.start) if request.HasField("start") else Earliest()
-        seen = request.leader_epoch if request.HasField("leader_epoch") and isinstance(at, AtOffset) else None
-        uncommitted = request.uncommitted
-        self._check(partition, at, seen)
-        if isinstance(at, Latest):
-            offset = resolve(partition, at, uncommitted=uncommitted)
-        else:
-            offset = await self._reader.resolve(partition, at)
-        answer = partial(self._answer_from, partition, offset, seen, request)
-        if offset >= end_of(partition, uncommitted=uncommitted) and request.wait_ms:
+        offset, seen = await self._position(partition, request)
+        answer = partial(self._whole_from, partition, offset, seen, request)
+        if offset >= end_of(partition, uncommitted=request.uncommitted) and request.wait_ms:
             return await answer_later(partition, offset, request, self._in_flight, self._shared, answer)
         return await answer()
 
-    async def _answer_from(
+    async def fetch_now(self, partition: Partition, request: pb.FetchRequest) -> tuple[pb.FetchResponse, bytes]:
+        """The answer without its batches, and these. Does not wait for records."""
+        while True:
+            offset, seen = await self._position(partition, request)
+            found = await self._batches_from(partition, offset, seen, request)
+            if found is not None:
+                return found
+
+    async def _position(self, partition: Partition, request: pb.FetchRequest) -> tuple[int, int | None]:
+        """The offset to read at, and the epoch of the record before it, if the reader has seen that."""
+        at: Position = position_from_pb(request.start) if request.HasField("start") else Earliest()
+        seen = request.leader_epoch if request.HasField("leader_epoch") and isinstance(at, AtOffset) else None
+        self._check(partition, at, seen)
+        if isinstance(at, Latest):
+            return resolve(partition, at, uncommitted=request.uncommitted), seen
+        return await self._reader.resolve(partition, at), seen
+
+    async def _whole_from(
         self, partition: Partition, offset: int, seen: int | None, request: pb.FetchRequest
     ) -> pb.FetchResponse:
-        async with self._in_flight.reserved(_bytes_max(request)):
-            found = await self._batches_from(partition, offset, seen, request)
-        return await self.fetch(partition, request) if found is None else found
+        found = await self._batches_from(partition, offset, seen, request)
+        if found is None:
+            return await self.fetch(partition, request)
+        answer, batches = found
+        answer.batches = batches
+        return answer
 
     async def _batches_from(
         self, partition: Partition, offset: int, seen: int | None, request: pb.FetchRequest
-    ) -> pb.FetchResponse | None:
-        """The batches; None if those at the offset were deleted meanwhile, together with their aborted transactions, so
-        that the position is to be resolved again."""
+    ) -> tuple[pb.FetchResponse, bytes] | None:
+        async with self._in_flight.reserved(_bytes_max(request)):
+            return await self._read_from(partition, offset, seen, request)
+
+    async def _read_from(
+        self, partition: Partition, offset: int, seen: int | None, request: pb.FetchRequest
+    ) -> tuple[pb.FetchResponse, bytes] | None:
+        """The answer and its batches; None if those at the offset were deleted meanwhile, together with their aborted
+        transactions, so that the position is to be resolved again."""
         self._check(partition, AtOffset(offset), seen)
         uncommitted = request.uncommitted
         storage, end = partition.log, end_of(partition, uncommitted=uncommitted)
@@ -75,8 +94,7 @@ class Ranges:
             return None
         aborted = [] if uncommitted else partition.watermarks.isolation.aborted(offset, next_offset)
         partition.counts.delivered(next_offset - offset, len(data))
-        return pb.FetchResponse(
-            batches=data,
+        answer = pb.FetchResponse(
             first_offset=offset,
             next_offset=next_offset,
             leader_epoch=storage.epochs.epoch_at(next_offset - 1) if 0 < next_offset <= storage.log_end else 0,
@@ -88,6 +106,7 @@ class Ranges:
             high_watermark=partition.high_watermark,
             readable_end=end_of(partition, uncommitted=uncommitted),
         )
+        return answer, data
 
     def _check(self, partition: Partition, at: Position, seen: int | None) -> None:
         """Raises unless this broker leads and has the records that the reader has read."""

@@ -67,6 +67,7 @@ class SessionContext:
     check_draining: Callable[[], None]  # raises Draining once the broker takes nothing new
     cluster_id: Callable[[], str]
     metadata: Callable[[pb.FetchMetadataRequest], Awaitable[pb.FetchMetadataResponse]]
+    fetch: Callable[[pb.FetchRequest], Awaitable[tuple[pb.FetchResponse, bytes]]]  # without its batches, and these
     batch_bytes_max: int
     members: Callable[[Replies], MemberHandler]
     sharing: Callable[[Replies, Feed], ShareHandler]

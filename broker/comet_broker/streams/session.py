@@ -9,6 +9,7 @@ The handler of a frame is found by the frame's kind:
     produce                         ProduceFrames
     attach, find_offset             PartitionFrames
     subscribe, unsubscribe, credit  SubscriptionFrames
+    fetch                           FetchFrames
     groups and transactions         coordination.group_frames
     share groups                    sharing.stream
 
@@ -36,7 +37,8 @@ from comet_broker import limits
 from comet_broker.access.client_access import set_caller
 from comet_broker.access.needs import FRAMES
 from comet_broker.streams.answers import AnswerQueue, Replies
-from comet_broker.streams.context import SessionContext, StreamClient
+from comet_broker.streams.context import FrameHandler, SessionContext, ShareHandler, StreamClient
+from comet_broker.streams.fetch_frames import FetchFrames
 from comet_broker.streams.pacing import Pacing
 from comet_broker.streams.partition_frames import PartitionFrames
 from comet_broker.streams.produce_frames import ProduceFrames
@@ -67,20 +69,21 @@ class Session:
         self._feed = Feed(
             context.env, context.reader, context.meter, partial(report_end, self._replies), self.writer.rouse
         )
-        self._sharing = context.sharing(self._replies, self._feed)
-        self._members = context.members(self._replies)
-        self._pacing = Pacing(client.usage, self.answers, self._replies, self._members.heard)
+        sharing = context.sharing(self._replies, self._feed)
+        members = context.members(self._replies)
+        fetches = FetchFrames(context, client, self._replies)
+        self._pacing = Pacing(client.usage, self.answers, self._replies, members.heard)
         self._produce = ProduceFrames(
             context.topics, context.env.clock, context.meter, self.answers, self._replies, client
         )
-        self._handlers = self._handlers_by_kind()
+        self._handlers = self._handlers_by_kind(sharing)
+        self._others: tuple[FrameHandler, ...] = members, sharing, fetches
+        self._sources = fetches.next_frame, self._feed.next_delivery, sharing.next_frame
 
-    def _handlers_by_kind(self) -> dict[str, Callable[[int, Any], None]]:
+    def _handlers_by_kind(self, sharing: ShareHandler) -> dict[str, Callable[[int, Any], None]]:
         context = self._context
         partitions = PartitionFrames(context.topics, context.reader, self._replies, context.check_draining)
-        subscriptions = SubscriptionFrames(
-            context.topics, context.reader, self._feed, self._replies, self._sharing.remove
-        )
+        subscriptions = SubscriptionFrames(context.topics, context.reader, self._feed, self._replies, sharing.remove)
         return {
             "produce": self._produce.take,
             "credit": subscriptions.credit,
@@ -139,8 +142,10 @@ class Session:
         limited = self._pacing.usage.limited
         if limited and self._pacing.sends_later():
             return None
-        frame = self._feed.next_delivery() or self._sharing.next_frame()
-        if frame is not None:
+        for source in self._sources:
+            frame = source()
+            if frame is None:
+                continue
             self.sent_bytes += len(frame)
             if limited:
                 self._pacing.usage.sent(len(frame))
@@ -154,7 +159,8 @@ class Session:
             return
         self._replies.closed = True
         self._pacing.close()
-        for part in (self._members, self._sharing, self._feed):
+        parts: tuple[FrameHandler | Feed, ...] = (*self._others, self._feed)
+        for part in parts:
             try:
                 part.close()
             except Exception as error:  # noqa: BLE001 - the rest of the stream is still to be removed
@@ -211,7 +217,7 @@ class Session:
         if kind in self._handlers:
             self._handlers[kind](request, content)
         else:
-            handled = any(part.take(request, kind, content) for part in (self._members, self._sharing))
+            handled = any(part.take(request, kind, content) for part in self._others)
             assert handled, f"no handler of {kind} frames"
 
     def _fetch_metadata(self, request: int, wanted: pb.FetchMetadataRequest) -> None:

@@ -229,6 +229,11 @@ class UnaryRecords:
             return await answer_later(partition, offset, request, self._env.in_flight, self._shared, answer)
         return await answer()
 
+    async def fetch_now(self, request: pb.FetchRequest) -> tuple[pb.FetchResponse, bytes]:
+        """For a stream: the answer without its batches, and these."""
+        await self._spec(request.topic, request.topic_id)
+        return await self._ranges.fetch_now(self._topics.partition(request.topic, request.partition), request)
+
     async def _answer_from(self, partition: Partition, offset: int, request: pb.FetchRequest) -> pb.FetchResponse:
         async with self._env.in_flight.reserved(_most(request)[1] + BATCH_OVERHEAD_BYTES):
             found = await self._records_from(partition, offset, request)

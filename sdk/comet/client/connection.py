@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -33,6 +33,7 @@ from comet.wire.frames import (
     joined,
     parse_ack,
     parse_delivery,
+    parse_fetched,
 )
 from comet.wire.liveness import OF_BROKERS, LivenessVerdict
 from comet.wire.protobuf import error_from_pb
@@ -136,6 +137,10 @@ class Connection:
 
     async def call(self, frame: pb.ClientFrame, timeout_ms: int = limits.REQUEST_TIMEOUT_MS) -> pb.ServerFrame:
         """Sends a request and waits for its answer. Raises the error in the answer."""
+        answer: pb.ServerFrame = await self._ask(frame, timeout_ms)
+        return answer
+
+    async def _ask(self, frame: pb.ClientFrame, timeout_ms: int) -> Any:
         future = self._send_request(frame)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -217,7 +222,7 @@ class Connection:
         except CometError as error:
             self.fail(error)
         except Exception as error:  # noqa: BLE001 - every waiter must be failed
-            self._fail_unexpected(error)
+            self.fail(_unexpected(self.address, error))
 
     async def _read(self) -> None:
         read, take = self._stream.read, self._take
@@ -232,7 +237,7 @@ class Connection:
         except CometError as error:
             self.fail(error)
         except Exception as error:  # noqa: BLE001 - every waiter must be failed
-            self._fail_unexpected(error)
+            self.fail(_unexpected(self.address, error))
 
     def _pushed(self, frame: Frame) -> None:
         """Takes a frame of the wire in the turn of the loop in which it comes."""
@@ -241,7 +246,7 @@ class Connection:
         except CometError as error:
             self.fail(error)
         except Exception as error:  # noqa: BLE001 - every waiter must be failed
-            self._fail_unexpected(error)
+            self.fail(_unexpected(self.address, error))
 
     def _ended(self, error: CometError | None) -> None:
         self.fail(error or Unavailable(f"the broker at {self.address} ended the connection"))
@@ -263,12 +268,12 @@ class Connection:
         if self.leaving:
             self._leave_if_done()
 
-    def _fail_unexpected(self, error: Exception) -> None:
-        """Fails all waiters after an unexpected error."""
-        log.error("comet: unexpected error in the connection to %s", self.address, exc_info=error)
-        self.fail(Internal(f"unexpected error in the connection to {self.address}: {error!r}"))
-
     def _receive(self, data: Frame) -> None:
+        fetched = parse_fetched(data)
+        if fetched is not None:
+            request, *answer = fetched
+            self.requests.answer(request, answer)
+            return
         try:
             frame = pb.ServerFrame.FromString(bytes(data))
         except DecodeError:
@@ -287,7 +292,7 @@ class Connection:
                 return  # a frame of a newer broker
             case kind:
                 if frame.request:
-                    self.requests.answer(frame)
+                    self.requests.answer(frame.request, frame)
                 else:
                     self.subscribers.receive(kind, frame)
 
@@ -330,3 +335,19 @@ class Connection:
         silent_s = self.watch.silent_s
         if silent_s and self.on_silent is not None and (silent_s >= SUSPECT_S or self.requests.answer_due):
             self.on_silent(self)
+
+
+async def fetch(
+    connection: Connection, request: pb.FetchRequest, timeout_ms: int
+) -> tuple[pb.FetchResponse, memoryview]:
+    """A part of a partition: the answer without its batches, and these, in the memory in which they came."""
+    answer = await connection._ask(pb.ClientFrame(fetch=request), timeout_ms)
+    if isinstance(answer, pb.ServerFrame):
+        return answer.fetched, memoryview(answer.fetched.batches)
+    batches, others = answer
+    return pb.FetchResponse.FromString(bytes(others)), batches
+
+
+def _unexpected(address: str, error: Exception) -> Internal:
+    log.error("comet: unexpected error in the connection to %s", address, exc_info=error)
+    return Internal(f"unexpected error in the connection to {address}: {error!r}")

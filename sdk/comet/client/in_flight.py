@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from comet import limits
 from comet.errors import CometError, LimitExceeded, Unavailable
@@ -30,7 +30,7 @@ class InFlightRequests:
 
     def __init__(self, address: str) -> None:
         self.batches: dict[int, Produced] = {}
-        self._calls: dict[int, asyncio.Future[pb.ServerFrame]] = {}
+        self._calls: dict[int, asyncio.Future[Any]] = {}  # of a ServerFrame, or of the two parts of a fetched one
         self._one_way: dict[int, Callable[[CometError], None]] = {}
         self._address = address
         self._last = 0
@@ -50,7 +50,7 @@ class InFlightRequests:
 
     # ---- requests
 
-    def add_call(self, frame: pb.ClientFrame) -> asyncio.Future[pb.ServerFrame]:
+    def add_call(self, frame: pb.ClientFrame) -> asyncio.Future[Any]:
         """Numbers a request; returns the future of its answer."""
         if len(self._calls) >= limits.REQUESTS_MAX:
             raise LimitExceeded(
@@ -85,10 +85,10 @@ class InFlightRequests:
             if produced is not None:
                 produced.acked(base_offset, append_time_us)
 
-    def answer(self, frame: pb.ServerFrame) -> None:
-        future = self._calls.pop(frame.request, None)
+    def answer(self, number: int, answer: object) -> None:
+        future = self._calls.pop(number, None)
         if future is not None and not future.done():
-            future.set_result(frame)
+            future.set_result(answer)
 
     def refuse(self, number: int, error: CometError) -> bool:
         """Passes the broker's error on; False if no request has that number."""
@@ -111,7 +111,7 @@ class InFlightRequests:
         self._one_way.clear()
 
 
-def _fail(future: asyncio.Future[pb.ServerFrame], error: CometError) -> None:
+def _fail(future: asyncio.Future[Any], error: CometError) -> None:
     if not future.done():
         future.set_exception(error)
         future.exception()  # marks the error as retrieved, also if the waiter has given up

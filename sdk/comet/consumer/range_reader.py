@@ -19,7 +19,8 @@ from typing import Final, NamedTuple, Self
 from comet import limits, records
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
-from comet.client.leader_request import call_leader
+from comet.client.connection import Attachment, fetch
+from comet.client.leader_request import at_leader
 from comet.consumer.aborted import CONTROL, MARKED, Discards
 from comet.consumer.contents import hole
 from comet.consumer.options import Isolation, check_isolation
@@ -132,11 +133,11 @@ class Reader:
         first_offset: int | None = None
         damaged = False
         while True:
-            answer = await self._request(spec, at, epoch, wait_until)
+            answer, data = await self._request(spec, at, epoch, wait_until)
             if first_offset is None:
                 first_offset = answer.first_offset
             try:
-                batches, next_offset, found_epoch = _open(spec, answer, self._keyring)
+                batches, next_offset, found_epoch = _open(spec, answer, data, self._keyring)
             except CorruptBatch as error:
                 if damaged:
                     raise _damaged(spec.tp, error) from error
@@ -152,15 +153,17 @@ class Reader:
                 return Fetched(batches, first_offset, next_offset, epoch, answer.log_start, answer.readable_end)
             at = AtOffset(next_offset)
 
-    async def _request(self, spec: _FetchSpec, at: Position, epoch: int | None, wait_until: float) -> pb.FetchResponse:
+    async def _request(
+        self, spec: _FetchSpec, at: Position, epoch: int | None, wait_until: float
+    ) -> tuple[pb.FetchResponse, memoryview]:
         """Fetches from the partition's current leader."""
         loop = asyncio.get_running_loop()
 
         async def where() -> TopicPartition:
             return spec.tp
 
-        def request() -> pb.FetchRequest:
-            return pb.FetchRequest(
+        async def call(attachment: Attachment, left: int) -> tuple[pb.FetchResponse, memoryview]:
+            request = pb.FetchRequest(
                 topic=spec.tp.topic,
                 partition=spec.tp.partition,
                 start=position_to_pb(at),
@@ -173,10 +176,13 @@ class Reader:
                 topic_id=spec.topic_id,
                 forwarded=True,  # a broker that does not lead refuses it instead of forwarding it
             )
+            connection = attachment.connection
+            if connection.queue.over_wire and not request.wait_ms:  # one that waits would hold up others of the stream
+                return await fetch(connection, request, left)
+            answer = await self._client.unary_at(connection.address, _FETCH, request, pb.FetchResponse, left)
+            return answer, memoryview(answer.batches)
 
-        return await call_leader(
-            self._client, where, _FETCH, request, pb.FetchResponse, give_up=spec.give_up, writes=False
-        )
+        return await at_leader(self._client, where, call, give_up=spec.give_up, writes=False)
 
     def read(
         self,
@@ -327,7 +333,7 @@ def _check(at: Position, epoch: int | None) -> None:
 
 
 def _open(
-    spec: _FetchSpec, answer: pb.FetchResponse, keyring: Keyring | None
+    spec: _FetchSpec, answer: pb.FetchResponse, data: memoryview, keyring: Keyring | None
 ) -> tuple[list[RecordBatch[bytes]], int, int | None]:
     """The requested records of the batches, the offset after them, and the epoch of the last one."""
     discards = Discards()
@@ -336,7 +342,6 @@ def _open(
     found: list[RecordBatch[bytes]] = []
     expected, epoch = answer.first_offset, 0
     records_left, bytes_left = spec.records_max, spec.bytes_max
-    data = memoryview(answer.batches)
     for at, header in headers(data):
         if header.next_offset <= expected:
             continue

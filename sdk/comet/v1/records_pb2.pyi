@@ -27,7 +27,7 @@ class FetchMetadataResponse(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[_types_pb2.Broker, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_types_pb2.Topic, _Mapping]]] = ...) -> None: ...
 
 class ClientFrame(_message.Message):
-    __slots__ = ("request", "hello", "produce", "attach", "subscribe", "unsubscribe", "credit", "find_offset", "ping", "fetch_metadata", "join", "leave", "heartbeat", "release", "commit", "fetch_committed", "share_subscribe", "acknowledge", "open_transactions", "end_transaction")
+    __slots__ = ("request", "hello", "produce", "attach", "subscribe", "unsubscribe", "credit", "find_offset", "ping", "fetch_metadata", "fetch", "join", "leave", "heartbeat", "release", "commit", "fetch_committed", "share_subscribe", "acknowledge", "open_transactions", "end_transaction")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PRODUCE_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +38,7 @@ class ClientFrame(_message.Message):
     FIND_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     FETCH_METADATA_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +59,7 @@ class ClientFrame(_message.Message):
     find_offset: FindOffset
     ping: Ping
     fetch_metadata: FetchMetadataRequest
+    fetch: FetchRequest
     join: _groups_pb2.Join
     leave: _groups_pb2.Leave
     heartbeat: _groups_pb2.Heartbeat
@@ -68,10 +70,10 @@ class ClientFrame(_message.Message):
     acknowledge: _groups_pb2.Acknowledge
     open_transactions: _groups_pb2.OpenTransactions
     end_transaction: _groups_pb2.EndTransaction
-    def __init__(self, request: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., produce: _Optional[_Union[Produce, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., find_offset: _Optional[_Union[FindOffset, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., fetch_metadata: _Optional[_Union[FetchMetadataRequest, _Mapping]] = ..., join: _Optional[_Union[_groups_pb2.Join, _Mapping]] = ..., leave: _Optional[_Union[_groups_pb2.Leave, _Mapping]] = ..., heartbeat: _Optional[_Union[_groups_pb2.Heartbeat, _Mapping]] = ..., release: _Optional[_Union[_groups_pb2.Release, _Mapping]] = ..., commit: _Optional[_Union[_groups_pb2.Commit, _Mapping]] = ..., fetch_committed: _Optional[_Union[_groups_pb2.FetchCommitted, _Mapping]] = ..., share_subscribe: _Optional[_Union[_groups_pb2.ShareSubscribe, _Mapping]] = ..., acknowledge: _Optional[_Union[_groups_pb2.Acknowledge, _Mapping]] = ..., open_transactions: _Optional[_Union[_groups_pb2.OpenTransactions, _Mapping]] = ..., end_transaction: _Optional[_Union[_groups_pb2.EndTransaction, _Mapping]] = ...) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., produce: _Optional[_Union[Produce, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., find_offset: _Optional[_Union[FindOffset, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., fetch_metadata: _Optional[_Union[FetchMetadataRequest, _Mapping]] = ..., fetch: _Optional[_Union[FetchRequest, _Mapping]] = ..., join: _Optional[_Union[_groups_pb2.Join, _Mapping]] = ..., leave: _Optional[_Union[_groups_pb2.Leave, _Mapping]] = ..., heartbeat: _Optional[_Union[_groups_pb2.Heartbeat, _Mapping]] = ..., release: _Optional[_Union[_groups_pb2.Release, _Mapping]] = ..., commit: _Optional[_Union[_groups_pb2.Commit, _Mapping]] = ..., fetch_committed: _Optional[_Union[_groups_pb2.FetchCommitted, _Mapping]] = ..., share_subscribe: _Optional[_Union[_groups_pb2.ShareSubscribe, _Mapping]] = ..., acknowledge: _Optional[_Union[_groups_pb2.Acknowledge, _Mapping]] = ..., open_transactions: _Optional[_Union[_groups_pb2.OpenTransactions, _Mapping]] = ..., end_transaction: _Optional[_Union[_groups_pb2.EndTransaction, _Mapping]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
-    __slots__ = ("request", "welcome", "delivery", "acks", "attached", "subscribed", "unsubscribed", "error", "found_offset", "pong", "go_away", "metadata", "joined", "left", "assignment", "released", "committed", "evicted", "share_subscribed", "share_delivery", "acknowledged", "opened_transactions", "ended_transaction", "aborted")
+    __slots__ = ("request", "welcome", "delivery", "acks", "attached", "subscribed", "unsubscribed", "error", "found_offset", "pong", "go_away", "metadata", "fetched", "joined", "left", "assignment", "released", "committed", "evicted", "share_subscribed", "share_delivery", "acknowledged", "opened_transactions", "ended_transaction", "aborted")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +86,7 @@ class ServerFrame(_message.Message):
     PONG_FIELD_NUMBER: _ClassVar[int]
     GO_AWAY_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +111,7 @@ class ServerFrame(_message.Message):
     pong: Pong
     go_away: GoAway
     metadata: FetchMetadataResponse
+    fetched: FetchResponse
     joined: _groups_pb2.Joined
     left: _groups_pb2.Left
     assignment: _groups_pb2.Assignment
@@ -120,7 +124,7 @@ class ServerFrame(_message.Message):
     opened_transactions: _groups_pb2.OpenedTransactions
     ended_transaction: _groups_pb2.EndedTransaction
     aborted: _groups_pb2.Aborted
-    def __init__(self, request: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., acks: _Optional[_Union[ProduceAcks, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., unsubscribed: _Optional[_Union[Unsubscribed, _Mapping]] = ..., error: _Optional[_Union[StreamError, _Mapping]] = ..., found_offset: _Optional[_Union[FoundOffset, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., metadata: _Optional[_Union[FetchMetadataResponse, _Mapping]] = ..., joined: _Optional[_Union[_groups_pb2.Joined, _Mapping]] = ..., left: _Optional[_Union[_groups_pb2.Left, _Mapping]] = ..., assignment: _Optional[_Union[_groups_pb2.Assignment, _Mapping]] = ..., released: _Optional[_Union[_groups_pb2.Released, _Mapping]] = ..., committed: _Optional[_Union[_groups_pb2.Committed, _Mapping]] = ..., evicted: _Optional[_Union[_groups_pb2.Evicted, _Mapping]] = ..., share_subscribed: _Optional[_Union[_groups_pb2.ShareSubscribed, _Mapping]] = ..., share_delivery: _Optional[_Union[_groups_pb2.ShareDelivery, _Mapping]] = ..., acknowledged: _Optional[_Union[_groups_pb2.Acknowledged, _Mapping]] = ..., opened_transactions: _Optional[_Union[_groups_pb2.OpenedTransactions, _Mapping]] = ..., ended_transaction: _Optional[_Union[_groups_pb2.EndedTransaction, _Mapping]] = ..., aborted: _Optional[_Union[_groups_pb2.Aborted, _Mapping]] = ...) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., acks: _Optional[_Union[ProduceAcks, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., unsubscribed: _Optional[_Union[Unsubscribed, _Mapping]] = ..., error: _Optional[_Union[StreamError, _Mapping]] = ..., found_offset: _Optional[_Union[FoundOffset, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., metadata: _Optional[_Union[FetchMetadataResponse, _Mapping]] = ..., fetched: _Optional[_Union[FetchResponse, _Mapping]] = ..., joined: _Optional[_Union[_groups_pb2.Joined, _Mapping]] = ..., left: _Optional[_Union[_groups_pb2.Left, _Mapping]] = ..., assignment: _Optional[_Union[_groups_pb2.Assignment, _Mapping]] = ..., released: _Optional[_Union[_groups_pb2.Released, _Mapping]] = ..., committed: _Optional[_Union[_groups_pb2.Committed, _Mapping]] = ..., evicted: _Optional[_Union[_groups_pb2.Evicted, _Mapping]] = ..., share_subscribed: _Optional[_Union[_groups_pb2.ShareSubscribed, _Mapping]] = ..., share_delivery: _Optional[_Union[_groups_pb2.ShareDelivery, _Mapping]] = ..., acknowledged: _Optional[_Union[_groups_pb2.Acknowledged, _Mapping]] = ..., opened_transactions: _Optional[_Union[_groups_pb2.OpenedTransactions, _Mapping]] = ..., ended_transaction: _Optional[_Union[_groups_pb2.EndedTransaction, _Mapping]] = ..., aborted: _Optional[_Union[_groups_pb2.Aborted, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("client", "software", "heartbeats")

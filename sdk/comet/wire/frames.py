@@ -2,10 +2,12 @@
 
     ClientFrame   0d request:u32  1a len:varint5  0d handle:u32  10 acks:u8  7a len:varint5         24 bytes
     ServerFrame   1a len:varint5  0d handle:u32  11 high_watermark:u64  85 01 epoch:u32  7a len     32 bytes
+    ServerFrame   0d request:u32  6a len:varint5  30 80 80 80 80 80 00  2a len:varint5                      24 bytes
     ServerFrame   22 1a  0a 04 request:u32  12 08 base_offset:i64  1a 08 append_time_us:i64                 28 bytes
     FollowerFrame 1a 1c  0d handle:u32  15 epoch:u32  19 log_end:i64  21 flushed_end:i64                    30 bytes
 
-The third is ProduceAcks with one acknowledgement, the last is Progress, both as protobuf itself would write them if it
+The third is a FetchResponse whose batches come first, aligned by an epoch of 0; its other fields follow them. The
+fourth is ProduceAcks with one acknowledgement, the last is Progress, both as protobuf itself would write them if it
 wrote zeros. The lengths of the others are varints padded to five bytes, so that a prefix has one size and one struct
 builds or reads it. Any protobuf parser reads these frames; frames that some other encoder made are valid too, and the
 parsers here answer None for them, so that the caller falls back to protobuf.
@@ -55,6 +57,7 @@ def joined(frame: Outgoing) -> bytes:
 
 PRODUCE_PREFIX_BYTES: Final = 24
 DELIVERY_PREFIX_BYTES: Final = 32
+FETCHED_PREFIX_BYTES: Final = 24
 ACK_FRAME_BYTES: Final = 28
 PROGRESS_FRAME_BYTES: Final = 30
 FRAME_BYTES_MAX: Final = (1 << 31) - 1  # a protobuf message is no larger
@@ -68,12 +71,15 @@ BROKER_HEARTBEAT: Final = b"\x52\x00"
 _LENGTH: Final = Struct("<IB")
 _PRODUCE: Final = Struct("<BI B5s BI BB B5s")
 _DELIVERY: Final = Struct("<B5s BI BQ HI B5s")
+_FETCHED: Final = Struct("<BI B5s 7s B5s")
+_ALIGNING: Final = b"\x30\x80\x80\x80\x80\x80\x00"
 _ACK: Final = Struct("<HHIHqHq")
 _PROGRESS: Final = Struct("<HBIBIBqBq")
 _ACKS_MAX: Final = 2
 
 assert _PRODUCE.size == PRODUCE_PREFIX_BYTES
 assert _DELIVERY.size == DELIVERY_PREFIX_BYTES
+assert _FETCHED.size == FETCHED_PREFIX_BYTES
 assert _ACK.size == ACK_FRAME_BYTES
 assert _PROGRESS.size == PROGRESS_FRAME_BYTES
 
@@ -143,6 +149,29 @@ def parse_delivery(frame: Frame) -> tuple[int, int, int] | None:
         and length1 == _length(batches_bytes + 26) and length2 == _length(batches_bytes)
     ):  # fmt: skip
         return handle, high_watermark, epoch
+    return None
+
+
+def fetched_frame(request: int, batches: bytes, others: bytes) -> Outgoing:
+    """A ServerFrame with a FetchResponse; `others` are its fields beside the batches, encoded."""
+    size = FETCHED_PREFIX_BYTES + len(batches) + len(others)
+    assert size <= FRAME_BYTES_MAX
+    lengths = _length(size - 11), _length(len(batches))
+    parts = _FETCHED.pack(0x0D, request, 0x6A, lengths[0], _ALIGNING, 0x2A, lengths[1]), batches, others
+    return b"".join(parts) if len(batches) < PARTS_FROM_BYTES else FrameParts(parts, size)
+
+
+def parse_fetched(frame: Frame) -> tuple[int, memoryview, memoryview] | None:
+    """(request, batches, the other fields) of a canonical frame with a FetchResponse, else None."""
+    if not FETCHED_PREFIX_BYTES <= len(frame) <= FRAME_BYTES_MAX:
+        return None
+    t0, request, t1, length1, aligning, t2, length2 = _FETCHED.unpack_from(frame)
+    if t0 == 0x0D and t1 == 0x6A and aligning == _ALIGNING and t2 == 0x2A and length1 == _length(len(frame) - 11):
+        low, high = _LENGTH.unpack(length2)
+        size = low & 0x7F | low >> 1 & 0x3F80 | low >> 2 & 0x1FC000 | low >> 3 & 0xFE00000 | high << 28
+        if size <= len(frame) - FETCHED_PREFIX_BYTES and length2 == _length(size):
+            content = memoryview(frame)[FETCHED_PREFIX_BYTES:]
+            return request, content[:size], content[size:]
     return None
 
 
