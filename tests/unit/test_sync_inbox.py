@@ -67,18 +67,20 @@ class _Ahead:
     async def __anext__(self) -> Any:
         if self._inside:
             return await super().__anext__()  # type: ignore[misc]
-        return inbox._record_at_hand(self) or await self._counted(inbox._next(self))  # type: ignore[arg-type]
+        at_hand: Any = inbox._record_at_hand(self)  # type: ignore[arg-type]
+        return at_hand or await self._counted(inbox._reading(self, self.__anext__))  # type: ignore[arg-type]
 
     async def get(self, timeout_s: float | None = None) -> Any:
         if self._inside:
             return await super().get(timeout_s)  # type: ignore[misc]
-        return inbox._record_at_hand(self) or await self._counted(inbox._get(self, timeout_s))  # type: ignore[arg-type]
+        at_hand: Any = inbox._record_at_hand(self)  # type: ignore[arg-type]
+        return at_hand or await self._counted(inbox._reading(self, lambda: self.get(timeout_s)))  # type: ignore[arg-type]
 
     async def get_batch(self, timeout_s: float | None = None) -> Any:
         if self._inside:
             return await super().get_batch(timeout_s)  # type: ignore[misc]
         at_hand: Any = inbox._batch_at_hand(self)  # type: ignore[arg-type]
-        return at_hand or await self._counted(inbox._get_batch(self, timeout_s))  # type: ignore[arg-type]
+        return at_hand or await self._counted(inbox._reading(self, lambda: self.get_batch(timeout_s)))  # type: ignore[arg-type]
 
     def batches(self) -> Any:
         return _Batches(self)
@@ -92,8 +94,9 @@ class _Batches:
         return self
 
     async def __anext__(self) -> RecordBatch[Any]:
-        at_hand = inbox._batch_at_hand(self._consumer)
-        return at_hand or await self._consumer._counted(inbox._next_batch(self._consumer))
+        consumer = self._consumer
+        at_hand = inbox._batch_at_hand(consumer)
+        return at_hand or await consumer._counted(inbox._reading(consumer, consumer._take_batch))
 
 
 class AheadConsumer(_Ahead, Consumer[Any]):

@@ -12,7 +12,7 @@ call that comes after the records before it. See comet.consumer.look_ahead for h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -55,22 +55,22 @@ def _counted(ahead: LookAhead[T], work: Coroutine[Any, Any, R]) -> R:
 
 def next_record(consumer: RecordIterator[T]) -> Record[T]:
     """The consumer's next record."""
-    return _record_at_hand(consumer) or exclusive(consumer, _next(consumer))
+    return _record_at_hand(consumer) or exclusive(consumer, _reading(consumer, consumer.__anext__))
 
 
 def get_record(consumer: RecordIterator[T], timeout_s: float | None) -> Record[T] | None:
     """The consumer's next record; None if none came in time."""
-    return _record_at_hand(consumer) or exclusive(consumer, _get(consumer, timeout_s))
+    return _record_at_hand(consumer) or exclusive(consumer, _reading(consumer, lambda: consumer.get(timeout_s)))
 
 
 def next_batch(consumer: RecordIterator[T]) -> RecordBatch[T]:
     """The consumer's next batch."""
-    return _batch_at_hand(consumer) or exclusive(consumer, _next_batch(consumer))
+    return _batch_at_hand(consumer) or exclusive(consumer, _reading(consumer, consumer._take_batch))
 
 
 def get_batch(consumer: RecordIterator[T], timeout_s: float | None) -> RecordBatch[T] | None:
     """The consumer's next batch; None if none came in time."""
-    return _batch_at_hand(consumer) or exclusive(consumer, _get_batch(consumer, timeout_s))
+    return _batch_at_hand(consumer) or exclusive(consumer, _reading(consumer, lambda: consumer.get_batch(timeout_s)))
 
 
 def _ahead(consumer: RecordIterator[T]) -> LookAhead[T]:
@@ -166,39 +166,19 @@ def _next_opened(
 # ---- on the background loop
 
 
-async def _next(consumer: RecordIterator[T]) -> Record[T]:
+async def _reading(consumer: RecordIterator[T], read: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """What a read gives, with all that has come opened ahead."""
     _attend(consumer)
-    record = await consumer.__anext__()
+    found = await read()
     _look_ahead(consumer)
-    return record
-
-
-async def _get(consumer: RecordIterator[T], timeout_s: float | None) -> Record[T] | None:
-    _attend(consumer)
-    record = await consumer.get(timeout_s)
-    _look_ahead(consumer)
-    return record
-
-
-async def _next_batch(consumer: RecordIterator[T]) -> RecordBatch[T]:
-    _attend(consumer)
-    batch = await consumer._take_batch()
-    _look_ahead(consumer)
-    return batch
-
-
-async def _get_batch(consumer: RecordIterator[T], timeout_s: float | None) -> RecordBatch[T] | None:
-    _attend(consumer)
-    batch = await consumer.get_batch(timeout_s)
-    _look_ahead(consumer)
-    return batch
+    return found
 
 
 async def _pass(consumer: RecordIterator[T], error: SerdeError) -> Record[T]:
     """Raises the error of a record that cannot be decoded, unless its partition was revoked meanwhile."""
     _attend(consumer)
     if consumer._batch is None:
-        return await _next(consumer)
+        return await _reading(consumer, consumer.__anext__)
     consumer._skip_to(int(error.details["offset"]) + 1)
     raise error
 
