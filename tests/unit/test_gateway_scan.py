@@ -15,7 +15,7 @@ from comet.errors import OffsetOutOfRange
 from comet.types import AtOffset
 from comet_gateway.records.merge import Order
 from comet_gateway.search import scan as scanning
-from comet_gateway.search.filters import Filters
+from comet_gateway.search.filters import filters_of
 from comet_gateway.search.scan import Budget, Scan, Wanted
 from tests.unit.gateway_world import batch_of
 
@@ -105,7 +105,7 @@ async def _walk(
 ) -> list[tuple[int, int]]:
     """In as many walks as it takes, each from the cursor of the one before."""
     parts = {partition: (0, log[-1][0] + 1 if log else 0) for partition, log in enumerate(kept)}
-    filters = Filters.of("", "", "", [where] if where else [])
+    filters = filters_of("", "", "", [where] if where else [])
     found: list[tuple[int, int]] = []
     for _ in range(200):
         wanted = Wanted("quotes", order, parts, filters=filters)

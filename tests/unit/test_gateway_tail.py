@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from comet.search.filters import Filters
 from comet_gateway.dashboard.tail import FILTER_S, ROWS, Tail
 from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.events import Lost, Missing
 from comet_gateway.records.record_json import Values
-from comet_gateway.search.filters import Filters
+from comet_gateway.search.filters import filters_of
 from tests.unit.gateway_world import batch_of
 
 
@@ -79,7 +80,7 @@ def test_what_is_kept_for_the_next_event_is_bounded() -> None:
 
 
 def test_filters_choose_and_say_how_many() -> None:
-    tail = Tail(Filters.of("", "", "", ["n>=30"]), Clock())
+    tail = Tail(filters_of("", "", "", ["n>=30"]), Clock())
     tail.add(part(0, [b'{"n":%d}' % number for number in range(100)]))
     rows, told = tail.sample()
     assert [batch.offsets[number] for batch, number in rows] == list(range(99, 99 - ROWS, -1))

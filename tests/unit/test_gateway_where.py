@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from comet.search.conditions import Malformed, Where, parse, parse_all
 from comet_gateway.http.problems import Problem
-from comet_gateway.search.filter_lang import Malformed, Where, parse, parse_all
-from comet_gateway.search.filters import Filters
+from comet_gateway.search.filters import filters_of
 
 NAMES = st.sampled_from(["a", "a", "b", 'odd "ü'])
 TEXTS = st.one_of(
@@ -175,7 +175,7 @@ def test_what_is_wrong_is_said_with_its_place(text: str, position: int) -> None:
         parse_all(text)
     assert caught.value.position == position
     with pytest.raises(Problem) as refused:
-        Filters.of("", "", "", [text])
+        filters_of("", "", "", [text])
     assert (refused.value.code, refused.value.more["position"]) == ("MALFORMED_WHERE", position)
     assert f"at character {position + 1}" in refused.value.detail
 

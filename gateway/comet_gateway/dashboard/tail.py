@@ -25,6 +25,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final
 
+from comet.search.filters import Filters
 from comet_gateway.dashboard import topic_records
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.http.problems import Problem
@@ -32,7 +33,7 @@ from comet_gateway.push.chunk import Slice
 from comet_gateway.push.events import Event, Failed, Lost
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.push.subscription import Subscription
-from comet_gateway.search.filters import Batch, Filters
+from comet_gateway.search.filters import Batch
 from comet_web.facts import WINDOW_S
 from comet_web.views import records as view
 

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from comet.encryption.envelope import key_id_of
 from comet.entities import TopicInfo
 from comet.errors import CometError
+from comet.search.filters import Filters
 from comet.types import Earliest, Latest, Position, position
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.sources import Sources
@@ -29,7 +30,7 @@ from comet_gateway.http.query_params import whole
 from comet_gateway.records.cursor import Cursor
 from comet_gateway.records.merge import Order
 from comet_gateway.schemas.records import PARTITION_MAX
-from comet_gateway.search.filters import Filters
+from comet_gateway.search.filters import filters_of
 from comet_gateway.search.scan import Batch, Budget, Scan
 from comet_gateway.search.selection import Selection, located
 from comet_gateway.search.slots import Slots, share_key
@@ -143,7 +144,7 @@ def selected(query: Mapping[str, str]) -> Selection:
 def filters(query: Mapping[str, str]) -> Filters:
     """Raises Problem."""
     where = query.get("where", "").strip()
-    return Filters.of(query.get("key", ""), query.get("value", ""), query.get("header", ""), [where] if where else [])
+    return filters_of(query.get("key", ""), query.get("value", ""), query.get("header", ""), [where] if where else [])
 
 
 def _number(query: Mapping[str, str], name: str, most: int) -> int:

@@ -1,91 +1,29 @@
-"""Filters of a search. Only the columns of the filters are read, and JSON is decoded only for records that pass the
-other filters.
-
-Pure. A text filter matches a part, in any case; there are no patterns. No filter of values matches ciphertext.
-"""
+"""Filters of a request: limits, and the problem document of a syntax error."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 import comet
-from comet.encryption.envelope import MAGIC
+from comet.search.conditions import Malformed, Where, parse_all
+from comet.search.filters import Filters
 from comet_gateway.http.problems import Problem
-from comet_gateway.search.filter_lang import Malformed, Where, parse_all
 
 Batch = comet.RecordBatch[bytes]
 
 NEEDLE_CHARS_MAX: Final = 1_000
 WHERES_MAX: Final = 8
-_decode: Final = msgspec.json.Decoder().decode
 
 
-@dataclass(frozen=True)
-class Filters:
-    """The filters of one search, which must all match. `header` is matched with "name: value" of each header."""
-
-    key: str = ""
-    value: str = ""
-    header: str = ""
-    where: tuple[Where, ...] = ()
-
-    @classmethod
-    def of(cls, key: str, value: str, header: str, wheres: Sequence[str]) -> Filters:
-        """Parses filters. Raises Problem, with the position of a syntax error in a `where`."""
-        for name, needle in (("key", key), ("value", value), ("header", header)):
-            if len(needle) > NEEDLE_CHARS_MAX:
-                raise Problem("VALIDATION", f"{name} has more than {NEEDLE_CHARS_MAX} characters")
-        if len(wheres) > WHERES_MAX:
-            raise Problem("VALIDATION", f"more than {WHERES_MAX} `where` parameters")
-        return cls(key, value, header, tuple(one for text in wheres for one in _parsed(text)))
-
-    def __bool__(self) -> bool:
-        return bool(self.key or self.value or self.header or self.where)
-
-    def found(self, batch: Batch, begin: int, end: int) -> Sequence[int]:
-        """Indexes of matches among [begin, end) of a batch."""
-        found: Sequence[int] = range(begin, end)
-        if self.key:
-            keys, holds = batch.keys, self._key_holds
-            found = [index for index in found if (key := keys[index]) is not None and holds(key)]
-        if self.header and found:
-            headers = batch.headers
-            found = [index for index in found if headers[index] and self._header_holds(headers[index])]
-        if self.value and found:
-            values, holds = batch.values, self._value_holds
-            found = [
-                index
-                for index in found
-                if (value := values[index]) is not None and holds(value) and not value.startswith(MAGIC)
-            ]
-        if self.where and found:
-            values = batch.values
-            found = [index for index in found if (value := values[index]) is not None and self._where_holds(value)]
-        return found
-
-    @cached_property
-    def _key_holds(self) -> Callable[[bytes], bool]:
-        return _contains(self.key)
-
-    @cached_property
-    def _value_holds(self) -> Callable[[bytes], bool]:
-        return _contains(self.value)
-
-    def _header_holds(self, headers: Sequence[tuple[str, bytes]]) -> bool:
-        needle = self.header.casefold()
-        return any(needle in f"{name}: {value.decode(errors='replace')}".casefold() for name, value in headers)
-
-    def _where_holds(self, value: bytes) -> bool:
-        try:
-            document = _decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False
-        return all(where.holds(document) for where in self.where)
+def filters_of(key: str, value: str, header: str, wheres: Sequence[str]) -> Filters:
+    """Parses filters. Raises Problem, with the position of a syntax error in a `where`."""
+    for name, needle in (("key", key), ("value", value), ("header", header)):
+        if len(needle) > NEEDLE_CHARS_MAX:
+            raise Problem("VALIDATION", f"{name} has more than {NEEDLE_CHARS_MAX} characters")
+    if len(wheres) > WHERES_MAX:
+        raise Problem("VALIDATION", f"more than {WHERES_MAX} `where` parameters")
+    return Filters(key, value, header, tuple(one for text in wheres for one in _parsed(text)))
 
 
 def _parsed(text: str) -> list[Where]:
@@ -97,12 +35,3 @@ def _parsed(text: str) -> list[Where]:
             f"where, at character {malformed.position + 1}: {malformed}",
             more={"where": text[:500], "position": malformed.position},
         ) from None
-
-
-def _contains(needle: str) -> Callable[[bytes], bool]:
-    """A function that checks whether bytes contain the text as UTF-8, in any case."""
-    if needle.isascii():
-        low = needle.lower().encode()
-        return lambda value: low in value.lower()
-    folded = needle.casefold()
-    return lambda value: folded in value.decode(errors="replace").casefold()

@@ -10,6 +10,7 @@ from typing import Final
 from comet.consumer.ranges import locate
 from comet.entities import TopicInfo
 from comet.errors import CometError
+from comet.search.filters import Filters
 from comet.types import AtOffset, Earliest, Latest, Position
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.http.problems import Problem
@@ -17,7 +18,7 @@ from comet_gateway.http.query_params import QueryParams, whole
 from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_gateway.records.merge import AT_ONCE, Isolation, Order, problem_of
 from comet_gateway.schemas.records import PARTITION_MAX
-from comet_gateway.search.filters import Filters
+from comet_gateway.search.filters import filters_of
 from comet_gateway.search.scan import Wanted
 
 NAMES: Final = frozenset({"start", "end", "order", "partitions", "key", "value", "header", "cursor", "isolation"})
@@ -44,7 +45,7 @@ class Selection:
             query.position("end", "latest"),
             query.choice("order", Order.OLDEST),
             numbers(query.text("partitions")) if "partitions" in query else (),
-            Filters.of(query.text("key"), query.text("value"), query.text("header"), query.texts("where")),
+            filters_of(query.text("key"), query.text("value"), query.text("header"), query.texts("where")),
             Cursor.parse(query.text("cursor")) if "cursor" in query else None,
             isolation(query),
         )
