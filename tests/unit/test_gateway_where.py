@@ -166,7 +166,8 @@ def test_whatever_is_written_is_parsed_or_refused_with_a_place(text: str) -> Non
         ("", 0), ("price", 5), ("price>", 6), ("price > ", 8), (".a=1", 0), ("a.=1", 2), ("a[x]=1", 2), ("a[0=1", 3),
         ("exists(a", 8), ("exists(a) b", 10), ('a="x', 2), ('a="x" y', 6), ("a b=1", 2), ('a="\\q"', 2),
         ("a" + ".a" * 16 + "=1", 31), ("x" * 501, 500), ("a=1 && b", 8), ("a=1&&", 5), ("&&", 0),
-        ("price >> 3 or", 7), ("a==1", 2), ("a=!b", 2), ("a=1 or b=2", 4), ("a=1 AND b=2", 4),
+        ("price >> 3 or", 7), ("a==1", 2), ("a=!b", 2), ("a=1 or b=2", 4), ("a=1 AND b", 9), ("a=1 and", 7),
+        ("a=1 and and b=1", 7),
         ("a=x || b=y", 4), ("a=or", 2),
     ],
 )  # fmt: skip
@@ -195,6 +196,14 @@ def test_several_conditions_stand_in_one_line() -> None:
         Where(("b",), "=", literal="x && y", quoted=True),
         Where(("c",), "exists"),
     ]
+    assert parse_all('a > 1 and b="x and y" AND exists(c)\n and\td=1') == [
+        Where(("a",), ">", literal="1", number=1),
+        Where(("b",), "=", literal="x and y", quoted=True),
+        Where(("c",), "exists"),
+        Where(("d",), "=", literal="1", number=1),
+    ]
+    assert parse_all("and=1") == [Where(("and",), "=", literal="1", number=1)]
+    assert parse_all("a=band andy") == [Where(("a",), "=", literal="band andy")]
     assert parse_all("a=x & y") == [Where(("a",), "=", literal="x & y")]
     assert len(parse_all(" && ".join(['a="&&"'] * 40))) == 40
     with pytest.raises(Malformed):

@@ -3,12 +3,12 @@ r"""The language of conditions on a record's JSON: evaluated in bounded time, wi
     price>100        user.name=anna      tags~urgent      exists(user.email)
     side!=buy        legs[0].size<=5     name="A \"B\""   !exists(error)
 
-    where     = condition { "&&" condition }               all of them
+    where     = condition { ( "&&" | "and" ) condition }   all of them
     condition = [ "!" ] "exists(" path ")"  |  path operator literal
     path      = name { "." name | "[" number "]" }       a name in "quotes" may hold anything; $ first is the value
     operator  = "=" | "!=" | ">" | ">=" | "<" | "<=" | "~" | "!~"
-    literal   = "quoted", as in JSON  |  everything up to the end, or to &&, without an operator at its beginning and
-                without the words or, and: those would nearly always be meant as more of the language
+    literal   = "quoted", as in JSON  |  everything up to the end, to && or to the word and, without an operator at its
+                beginning and without the word or: that would nearly always be meant as more of the language
 
 A name on a list applies to each of its entries, and a list is compared entry by entry: one match is enough. An absent
 field matches no condition, not even !=.
@@ -40,11 +40,15 @@ _NAME: Final = re.compile(r'[^\s.\[\]()=!<>~"]+')
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 _INDEX: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 _WORD: Final = re.compile(r"(?:^|\s)(or|and|\|\|)(?=\s|$)", re.IGNORECASE)
+_JOINED: Final = re.compile(r"&&|\s+and(?=\s|$)", re.IGNORECASE)
 _SPACE: Final = re.compile(r"\s*")
 _QUOTED: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _OPERATOR: Final = re.compile(r"!=|!~|>=|<=|=|>|<|~")
-# Never fails, so it never backtracks: takes text up to && outside of quotation marks.
-_CONDITION: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^&]|&(?!&))*', re.DOTALL)
+# Never fails, so it never backtracks: takes text up to && or the word and, outside of quotation marks. The word joins
+# only behind a condition, and is looked for only where white space begins.
+_CONDITION: Final = re.compile(
+    r'(?:"(?:[^"\\]|\\.)*"|(?!(?<=[^\s&])\s+and(?:\s|$))[^&]|&(?!&))*', re.DOTALL | re.IGNORECASE
+)
 _EXISTS: Final = re.compile(r"(!?)\s*exists\s*\(")
 _ORDERED: Final[dict[str, Callable[[Any, Any], bool]]] = {">": gt, ">=": ge, "<": lt, "<=": le}
 
@@ -148,7 +152,7 @@ def _entries(values: list[Any]) -> Iterator[Any]:
 
 
 def parse_all(text: str) -> list[Where]:
-    """Parses conditions joined by &&. Raises Malformed."""
+    """Parses conditions joined by && or the word and. Raises Malformed."""
     if len(text) > CHARS_MAX:
         raise Malformed(f"more than {CHARS_MAX} characters", CHARS_MAX)
     found: list[Where] = []
@@ -162,7 +166,9 @@ def parse_all(text: str) -> list[Where]:
             raise Malformed(str(malformed), at + malformed.position) from None
         if condition.end() == len(text):
             return found
-        at = condition.end() + 2
+        joined = _JOINED.match(text, condition.end())
+        assert joined is not None
+        at = joined.end()
 
 
 def parse(text: str) -> Where:
@@ -201,7 +207,7 @@ def _compared(path: tuple[Part, ...], operator: str, negated: bool, text: str, a
     if literal[0] in "=!<>~":
         raise Malformed('a second operator; a text that begins with one is written in "quotes"', at)
     if (word := _WORD.search(literal)) is not None:
-        message = 'only && joins conditions; a text with this word is written in "quotes"'
+        message = 'only "and" and && join conditions; a text with this word is written in "quotes"'
         raise Malformed(message, at + word.start(1))
     number: int | float | None = None
     if _NUMBER.fullmatch(literal):
