@@ -87,7 +87,7 @@ def test_what_can_be_tried_without_a_change_can_be_so_everywhere(act: Act) -> No
 def _command(act: Act) -> typer.core.TyperCommand:
     found = typer.main.get_command(_commands.app)
     for word in act.command.split():
-        found = found.commands[word]  # type: ignore[attr-defined]
+        found = found.get_command(None, word)  # type: ignore[attr-defined]
     return found  # type: ignore[return-value]
 
 

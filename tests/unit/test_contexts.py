@@ -376,7 +376,7 @@ def test_the_shell_completes_topics_of_the_context(
 
     monkeypatch.setattr("comet.Admin", admin)
     root: Any = typer.main.get_command(_commands.app)
-    command = root.commands["topic"].commands["describe"]
+    command = root.get_command(None, "topic").commands["describe"]
     monkeypatch.setenv("COMET_CONTEXT", "now")
     for words in ([], ["--context", "other"], ["-b", "flag:1"]):
         complete_topic(command.make_context("describe", words, resilient_parsing=True), "")
@@ -391,8 +391,8 @@ def test_the_shell_completes_topics_of_the_context(
 def test_every_command_with_an_address_takes_a_context() -> None:
     def commands(group: Any, *path: str) -> dict[str, Any]:
         found = {" ".join(path): group}
-        for name, command in getattr(group, "commands", {}).items():
-            found |= commands(command, *path, name)
+        for name in group.list_commands(None) if hasattr(group, "list_commands") else ():
+            found |= commands(group.get_command(None, name), *path, name)
         return found
 
     flags = {

@@ -1,34 +1,61 @@
-"""The tree of commands. `comet --help` imports all of it, so command modules import nothing heavy."""
+"""The tree of commands. A command's module is imported when the command is used, and by `comet --help`, which shows
+the first line of each; so command modules import nothing heavy.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import cache
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-from comet import __version__
-from comet.cli import (
-    acl,
-    bench,
-    broker,
-    cluster,
-    consume,
-    context,
-    demo,
-    doctor,
-    gateway,
-    group,
-    key,
-    produce,
-    quota,
-    role,
-    security,
-    topic,
-    up,
-)
+from comet.cli._coercion import defer_conversion
 from comet.cli._guard import reraise_all
+from comet.wire.version import VERSION
+
+# In the order of `comet --help`. The module of a command has its name, and a function of that name or a group `app`.
+COMMANDS: Final = (
+    *("up", "broker", "gateway", "topic", "produce", "consume", "group"),
+    *("cluster", "acl", "key", "role", "quota", "context", "security", "doctor", "bench", "demo"),
+)
+
+
+defer_conversion()
+
+
+class RootGroup(TyperGroup):
+    """The root of the tree, which imports one command at a time."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the signature of its base
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the signature of its base
+        return loaded_command(cmd_name) if cmd_name in COMMANDS else None
+
+
+@cache
+def loaded_command(name: str) -> Any:
+    """A command with its options, or a group with its commands."""
+    module = import_module(f"comet.cli.{name.replace('-', '_')}")
+    around = typer.Typer(rich_markup_mode=None, add_completion=False)
+    around.callback()(_nothing)
+    if hasattr(module, "app"):
+        around.add_typer(module.app, name=name)
+    else:
+        settings = getattr(module, "PASS_ON", None)
+        around.command(name, context_settings=settings, add_help_option=settings is None)(getattr(module, name))
+    group: Any = typer.main.get_command(around)
+    return group.commands[name]
+
+
+def _nothing() -> None:
+    pass
+
 
 app = typer.Typer(
+    cls=RootGroup,
     help="Comet: event streaming that a Python team installs with pip.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -39,7 +66,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"comet {__version__}")
+        print(f"comet {VERSION}")
         raise typer.Exit
 
 
@@ -51,22 +78,3 @@ def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks instead of one-line errors.")] = False,
 ) -> None:
     reraise_all(debug)
-
-
-app.command("up")(up.up)
-app.command("broker", context_settings=broker.PASS_ON, add_help_option=False)(broker.broker)
-app.command("gateway", context_settings=broker.PASS_ON, add_help_option=False)(gateway.gateway)
-app.add_typer(topic.app, name="topic")
-app.command("produce")(produce.produce)
-app.command("consume")(consume.consume)
-app.add_typer(group.app, name="group")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(acl.app, name="acl")
-app.add_typer(key.app, name="key")
-app.add_typer(role.app, name="role")
-app.add_typer(quota.app, name="quota")
-app.add_typer(context.app, name="context")
-app.add_typer(security.app, name="security")
-app.command("doctor")(doctor.doctor)
-app.command("bench")(bench.bench)
-app.command("demo")(demo.demo)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from comet.cli._guard import guarded
-from comet.cli._options import Json
+from comet.cli._options import PASSED_ON, Json
 from comet.cli._output import note, print_json
 from comet.errors import Unavailable
 
 if TYPE_CHECKING:
     from comet_broker.server import Server
 
-# Options unknown to typer go to the broker's own parser, --help too.
-PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+PASS_ON = PASSED_ON
 ABOUT: Final = """\
 Run one broker of a cluster, or a single one; SIGTERM or Ctrl-C drains and stops it. Settings can also be in the
 environment (--session-ms as COMET_SESSION_MS) or in the file of --config or COMET_CONFIG (session_ms = "3s"). A flag

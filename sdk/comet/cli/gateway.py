@@ -8,9 +8,10 @@ from typing import Final
 import typer
 
 from comet.cli._guard import guarded
-from comet.cli._options import Json
+from comet.cli._options import PASSED_ON, Json
 from comet.cli._output import note, print_json
 
+PASS_ON = PASSED_ON
 ABOUT: Final = """\
 Serve a cluster over HTTP, WebSocket and server-sent events; SIGTERM or Ctrl-C drains and stops it, SIGHUP reloads the
 tokens file. Settings can also be in the environment (--drain-s as COMET_GATEWAY_DRAIN_S) or in the file of
