@@ -7,13 +7,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from comet.cli._templates import LISTED, Header, OutputTemplate, Row
 from comet.encryption.envelope import key_id_of
 from comet.errors import InvalidArgument
 
 FORMATS: Final = ("value", "key-value", "json", "raw")
-Header = tuple[str, bytes]
-# One record for output: offset, timestamp_us, key, value, headers; the zipped columns of a batch.
-Row = tuple[int, int, bytes | None, bytes | None, Sequence[Header]]
 
 
 def parse_headers(pairs: Sequence[str]) -> list[Header]:
@@ -55,7 +53,7 @@ def check_json_lines(values: Sequence[bytes], first: int) -> None:
 
 
 def render(form: str, topic: str, partition: int) -> Callable[[Row], bytes]:
-    """The function that formats one record of a partition."""
+    """The function that formats one record of a partition. Raises InvalidArgument for an unknown format."""
     match form:
         case "value":
             return lambda row: (row[3] or b"") + b"\n"
@@ -65,7 +63,14 @@ def render(form: str, topic: str, partition: int) -> Callable[[Row], bytes]:
             return lambda row: (row[2] or b"") + b"\t" + (row[3] or b"") + b"\n"
         case "json":
             return lambda row: _json_line(topic, partition, row)
-    raise InvalidArgument(f"invalid --format {form!r}: use {', '.join(FORMATS)}")
+    if "%" not in form:
+        raise InvalidArgument(f"invalid --format {form!r}: use {', '.join(FORMATS)}, or a template of {LISTED}")
+    return OutputTemplate(form).render(topic, partition)
+
+
+def shows_values(form: str) -> bool:
+    """Whether a format shows values as they are; JSON names the key of an encrypted one in its place."""
+    return form != "json" and ("%" not in form or OutputTemplate(form).shows_values)
 
 
 def _json_line(topic: str, partition: int, row: Row) -> bytes:

@@ -8,14 +8,15 @@ from bisect import bisect_left
 from contextlib import suppress
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from comet.cli._conditions import Wheres, filters_of
 from comet.cli._guard import drop_nones, guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Keyring, Topic, keyring_of
 from comet.cli._output import note
-from comet.cli._records import FORMATS, render
+from comet.cli._records import FORMATS, render, shows_values
 from comet.encryption.envelope import key_id_of
 from comet.errors import DecryptionError, InvalidArgument
 from comet.types import AtOffset, AtTime, Position, position
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from comet import Admin, Consumer, GroupConsumer, RecordBatch
+    from comet.search.filters import Filters
 
 
 class OnCorrupt(Enum):
@@ -33,6 +35,7 @@ class OnCorrupt(Enum):
     SKIP = "skip"
 
 
+FORMAT_HELP: Final = f"{', '.join(FORMATS)}, or a template as kcat has them, e.g. '%k %o %v\\n'."
 NEVER: Final = 1 << 62  # an offset that no log reaches
 POLL_S: Final = 0.05
 Offsets = dict[int, int]  # by partition
@@ -52,7 +55,8 @@ async def consume(
     follow: Annotated[
         bool | None, typer.Option("--follow/--no-follow", help="Wait for more at the end, or stop.")
     ] = None,
-    form: Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=", ".join(FORMATS))] = "value",
+    form: Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=FORMAT_HELP)] = "value",
+    where: Wheres = None,
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; may repeat.")
     ] = None,
@@ -83,7 +87,7 @@ async def consume(
     bounded = until is not None or follow is False
     now_us = time.time_ns() // 1000
     start = position(from_ or ("earliest" if bounded else "latest"), now_us=now_us)
-    printer = Printer("json" if json_output else form, count)
+    printer = Printer("json" if json_output else form, count, filters_of(where) if where else None)
     encryption = keyring_of(keyring)
     if not bounded and count is None and sys.stdout.isatty():
         note("Ctrl-C ends")
@@ -98,12 +102,12 @@ async def consume(
             await _print_as_member(member, printer)
             return
         if bounded:
-            where = position(until or "latest", now_us=now_us)
-            wait_s = max(where.timestamp_us - now_us, 0) / 1e6 if isinstance(where, AtTime) else 0.0
+            stop = position(until or "latest", now_us=now_us)
+            wait_s = max(stop.timestamp_us - now_us, 0) / 1e6 if isinstance(stop, AtTime) else 0.0
             starts = await _offsets(admin, topic, start)
             bounds.positions = {at: offset for at, offset in starts.items() if not partition or at in partition}
             if wait_s == 0:
-                bounds.ends = await _offsets(admin, topic, where)
+                bounds.ends = await _offsets(admin, topic, stop)
             if bounds.done():
                 return
         async with comet.Consumer(
@@ -118,7 +122,7 @@ async def consume(
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await _print(consumer, printer, bounds)
-                bounds.ends = await _offsets(admin, topic, where)
+                bounds.ends = await _offsets(admin, topic, stop)
             await _print(consumer, printer, bounds)
 
 
@@ -169,9 +173,10 @@ async def _print_as_member(member: GroupConsumer[bytes], printer: Printer) -> No
 class Printer:
     """Writes records to stdout, a batch at a time. Blocks while stdout is full, as back-pressure."""
 
-    def __init__(self, form: str, count: int | None) -> None:
+    def __init__(self, form: str, count: int | None, filters: Filters | None = None) -> None:
         render(form, "", 0)  # raises for an unknown format
         self._form = form
+        self._filters = filters
         self._left = count if count is not None else NEVER
 
     def full(self) -> bool:
@@ -179,28 +184,42 @@ class Printer:
         return self._left == 0
 
     def print(self, batch: RecordBatch[bytes], end: int) -> int:
-        """Prints the records before offset `end`; returns their number. Raises DecryptionError at the first that is
-        encrypted and not decrypted, after those before it."""
-        stop = min(bisect_left(batch.offsets, end), self._left)
-        if not stop:
+        """Prints the records before offset `end` that match; returns the number of records that are done with, of the
+        batch's. Raises DecryptionError at the first that is encrypted and not decrypted, after those before it."""
+        stop = bisect_left(batch.offsets, end)
+        if not stop or self.full():
             return 0
-        values, errors = _values(batch, self._form)
+        values, errors = _values(batch, self._form, self._filters)
         upto = min(min(errors, default=stop), stop)
+        chosen: Sequence[int] = range(upto)
+        if self._filters is not None:
+            holds = self._filters.holds
+            chosen = [at for at in chosen if (value := values[at]) is not None and holds(value)]
+        chosen = chosen[: self._left]
         row = render(self._form, batch.topic, batch.partition)
         columns = (batch.offsets, batch.timestamps, batch.keys, values, batch.headers)
-        sys.stdout.buffer.write(b"".join(map(row, islice(zip(*columns, strict=True), upto))))
+        rows = zip(*columns, strict=True) if len(chosen) == upto else zip(*_picked(columns, chosen), strict=True)
+        sys.stdout.buffer.write(b"".join(map(row, islice(rows, len(chosen)))))
         sys.stdout.buffer.flush()
-        self._left -= upto
+        self._left -= len(chosen)
+        if self.full():
+            return chosen[-1] + 1
         if upto < stop:
             raise batch.at(errors[upto], batch.offsets[upto])
         return stop
 
 
-def _values(batch: RecordBatch[bytes], form: str) -> tuple[Sequence[bytes | None], Mapping[int, DecryptionError]]:
+def _picked(columns: Sequence[Sequence[Any]], chosen: Sequence[int]) -> list[list[Any]]:
+    return [[column[at] for at in chosen] for column in columns]
+
+
+def _values(
+    batch: RecordBatch[bytes], form: str, filters: Filters | None
+) -> tuple[Sequence[bytes | None], Mapping[int, DecryptionError]]:
     """The values of a batch, and the errors of those that cannot be shown, by index."""
     if batch.encrypted is not None:
         return batch.encrypted.values, {at: _undecrypted(error) for at, error in batch.encrypted.errors.items()}
-    if form == "json":  # names the key in place of the value
+    if not shows_values(form) and filters is None:
         return batch.values, {}
     ids = {at: key_id_of(value) for at, value in enumerate(batch.values)}
     return batch.values, {at: _encrypted(key_id) for at, key_id in ids.items() if key_id is not None}
@@ -212,5 +231,5 @@ def _undecrypted(error: DecryptionError) -> DecryptionError:
 
 
 def _encrypted(key_id: str) -> DecryptionError:
-    hint = "decrypt it with --keyring FILE, or show the other fields with --json"
+    hint = "decrypt it with --keyring FILE, or show the other fields with --json and without --where"
     return DecryptionError(f"its value is encrypted with key {key_id!r}", details={"key_id": key_id, "hint": hint})

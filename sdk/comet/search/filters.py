@@ -50,7 +50,7 @@ class Filters:
             ]
         if self.where and found:
             values = batch.values
-            found = [index for index in found if (value := values[index]) is not None and self._where_holds(value)]
+            found = [index for index in found if (value := values[index]) is not None and self.holds(value)]
         return found
 
     @cached_property
@@ -65,7 +65,8 @@ class Filters:
         needle = self.header.casefold()
         return any(needle in f"{name}: {value.decode(errors='replace')}".casefold() for name, value in headers)
 
-    def _where_holds(self, value: bytes) -> bool:
+    def holds(self, value: bytes) -> bool:
+        """Whether a value matches all conditions on its JSON."""
         try:
             document = _decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
