@@ -222,7 +222,7 @@ def _values(
     if not shows_values(form) and filters is None:
         return batch.values, {}
     ids = {at: key_id_of(value) for at, value in enumerate(batch.values)}
-    return batch.values, {at: _encrypted(key_id) for at, key_id in ids.items() if key_id is not None}
+    return batch.values, {at: encrypted_error(key_id) for at, key_id in ids.items() if key_id is not None}
 
 
 def _undecrypted(error: DecryptionError) -> DecryptionError:
@@ -230,6 +230,7 @@ def _undecrypted(error: DecryptionError) -> DecryptionError:
     return DecryptionError(error.message, details=error.details | {"hint": f"{hint}; or go on behind it with --from"})
 
 
-def _encrypted(key_id: str) -> DecryptionError:
+def encrypted_error(key_id: str) -> DecryptionError:
+    """The error of a value that is encrypted and cannot be shown."""
     hint = "decrypt it with --keyring FILE, or show the other fields with --json and without --where"
     return DecryptionError(f"its value is encrypted with key {key_id!r}", details={"key_id": key_id, "hint": hint})
