@@ -1,4 +1,4 @@
-"""`comet search`, `export` and templates of `consume` against a real broker that `comet up` started."""
+"""`comet search`, `export`, `dead-letters` and templates of `consume` against a real broker that `comet up` started."""
 
 from __future__ import annotations
 
@@ -112,3 +112,71 @@ def test_an_export_that_fails_leaves_nothing_and_replaces_nothing(up: Up, orders
     up.run("export", orders, str(tmp_path / "missing" / "a.csv"), code=ERROR)
     up.run("export", "missing", str(tmp_path / "a.csv"), code=NOT_FOUND)
     assert list(tmp_path.iterdir()) == [file]
+
+
+def dead(up: Up, topic: str, number: int, *, source: str = "sources", group: str = "work") -> None:
+    told = {
+        "topic": source, "partition": 0, "offset": number, "group": group, "attempts": 5,
+        "reason": f"ValueError: order {number} is late",
+    }  # fmt: skip
+    headers = [word for name, value in told.items() for word in ("-H", f"comet-dead-letter-{name}={value}")]
+    up.run("produce", topic, "-q", "-H", f"trace={number}", *headers, feed=b'{"n": %d}\n' % number)
+
+
+def test_dead_letters_are_listed_shown_redriven_and_discarded(up: Up) -> None:
+    up.run("topic", "create", "sources")
+    up.run("topic", "create", "elsewhere")
+    up.run("topic", "create", "failed")
+    assert b"no dead letters in failed" in up.run("dead-letters", "list", "failed").stderr
+    for number in range(4):
+        dead(up, "failed", number)
+    dead(up, "failed", 4, source="gone", group="other")
+    listed: Any = [one for one in up.json("dead-letters", "list") if one["topic"] == "failed"]  # type: ignore[attr-defined]
+    assert {(one["group"], one["cause"], one["pending"]) for one in listed} == {
+        ("work", "ValueError: order # is late", 4), ("other", "ValueError: order # is late", 1),
+    }  # fmt: skip
+    letters: Any = up.json("dead-letters", "list", "failed", "--group", "work")
+    assert [(one["offset"], one["source_offset"], one["state"]) for one in letters] == [
+        (str(number), str(number), "pending") for number in (3, 2, 1, 0)
+    ]
+    table = up.run("dead-letters", "list", "failed", "--limit", "2").stdout.decode()
+    assert "gone/0/4" in table and "0/3" in table and "0/2" not in table.replace("sources/0/2", "")
+    shown = up.run("dead-letters", "show", "failed", "0/1").stdout.decode()
+    assert "ValueError: order 1 is late" in shown and "trace: 1" in shown and '{"n": 1}' in shown
+    one: Any = up.json("dead-letters", "show", "failed", "0/1")
+    assert (one["attempts"], one["record"]["value"]) == (5, {"n": 1})
+    assert b"comet dead-letters list failed" in up.run("dead-letters", "show", "failed", "0/99", code=ERROR).stderr
+    up.run("dead-letters", "show", "failed", "99", code=USAGE)
+
+    plan: Any = up.json("dead-letters", "redrive", "failed", "0/0", "--dry-run")
+    assert (plan["dead_letters"], plan["targets"]) == (1, {"sources": 1})
+    refused = up.run("dead-letters", "redrive", "failed", "0/0", feed=b"n\n", code=ERROR)
+    assert b"Redrive 1 dead letter: 1 to sources?" in refused.stderr
+    assert up.run("consume", "sources", "--no-follow").stdout == b""
+    assert up.run("dead-letters", "redrive", "failed", "0/0", "--yes").stdout == b"redriven 1 dead letter\n"
+    again = up.run("dead-letters", "redrive", "failed", "0/0", "--yes")
+    assert b"settled before: 1 dead letter" in again.stderr
+    some = up.run("dead-letters", "redrive", "failed", "--reason", "order 1", "--to", "elsewhere", "--yes")
+    assert some.stdout == b"redriven 1 dead letter\n"
+    rest = up.run("dead-letters", "redrive", "failed", "--all", "--yes", code=ERROR)
+    assert rest.stdout == b"redriven 2 dead letters; 1 failed\n"
+    assert b"failed: 0/4: topic 'gone' does not exist" in rest.stderr
+    assert up.run("consume", "sources", "--no-follow").stdout == b'{"n": 0}\n{"n": 2}\n{"n": 3}\n'
+    redriven = up.run("consume", "elsewhere", "--no-follow", "-f", "%v %h").stdout
+    assert redriven.startswith(b'{"n": 1} trace=1,comet-redriven-from=failed/0/1')
+    up.run("dead-letters", "redrive", "failed", "--all", "--to", "nowhere", "--yes", code=NOT_FOUND)
+    assert (
+        up.run("dead-letters", "discard", "failed", "--group", "other", "--yes").stdout == b"discarded 1 dead letter\n"
+    )
+    states: Any = up.json("dead-letters", "list", "failed")
+    assert [one["state"] for one in states] == ["discarded", *["redriven"] * 4]
+    assert {one["to"] for one in states} >= {"elsewhere/0/0", "sources/0/0"}
+
+
+def test_dead_letters_are_chosen_in_one_way(up: Up) -> None:
+    up.run("dead-letters", "redrive", "orders", code=USAGE)
+    up.run("dead-letters", "discard", "orders", "--all", "--group", "g", code=USAGE)
+    up.run("dead-letters", "redrive", "orders", "0/0", "--all", code=USAGE)
+    assert b"0/99" in up.run("dead-letters", "discard", "orders", "0/99", "--yes", code=ERROR).stderr
+    up.run("dead-letters", "list", "missing", code=NOT_FOUND)
+    up.run("dead-letters", "list", "--group", "g", code=USAGE)

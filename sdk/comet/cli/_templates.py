@@ -70,12 +70,12 @@ class OutputTemplate:
 
 
 def _part(token: re.Match[str]) -> bytes | str:
-    letter, escape = token[1], token[2]
-    if letter is not None:
-        if letter == "%":
+    field, escape = token[1], token[2]
+    if field is not None:
+        if field == "%":
             return b"%"
-        if letter in _FIELDS or (letter and letter in "tp"):
-            return letter
+        if field in _FIELDS or (field and field in "tp"):
+            return field
     elif escape in _ESCAPES:
         return _ESCAPES[escape]
     elif len(escape) == 3:

@@ -6,7 +6,6 @@ export, of whose writers it makes use.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import time
@@ -104,6 +103,8 @@ def _writer(name: str) -> Writer:
 
 
 async def _write(scan: TopicScan, into: Writer, out: BinaryIO) -> None:
+    import asyncio
+
     out.write(into.begin())
     async for hits in scan.hits():
         for first in range(0, len(hits), AT_ONCE):
