@@ -114,6 +114,39 @@ def test_what_is_refused_is_refused_by_line(up: Up) -> None:
     assert b"RECORD_TOO_LARGE" in done.stderr and b"hint: " in done.stderr
 
 
+def test_csv_keys_of_fields_and_templates(up: Up, tmp_path: Path) -> None:
+    up.run("topic", "create", "rows")
+    file = tmp_path / "rows.csv"
+    file.write_bytes(b'symbol,price,note\r\nA,1.50,"a, b"\r\nB,2,\r\n')
+    sent: Any = up.json("produce", "rows", "--csv", "--file", str(file), "--key-field", "symbol")
+    assert (sent["records"], sent["bytes"]) == (2, 79)
+    up.run("produce", "rows", "--key-field", "id", feed=b'{"id": 7}\n{"id": "x"}\n')
+    shown = up.run("consume", "rows", "--no-follow", "-f", "%k=%v\\n").stdout
+    assert shown == (
+        b'A={"symbol":"A","price":1.50,"note":"a, b"}\nB={"symbol":"B","price":2,"note":null}\n'
+        b'7={"id": 7}\nx={"id": "x"}\n'
+    )
+    assert b"line 3 has 1 cells" in up.run("produce", "rows", "--csv", feed=b"a,b\n1,2\n3\n", code=2).stderr
+    assert b"line 2 opens a quotation" in up.run("produce", "rows", "--csv", feed=b'a\n"1\n', code=2).stderr
+    assert b"line 2 has no id" in up.run("produce", "rows", "--key-field", "id", feed=b'{"id": 7}\n{}\n', code=2).stderr
+    up.run("topic", "create", "generated")
+    words = ("--template", '{"n": %d, "side": "%{buy|sell}"}', "--count", "2500", "--key-field", "side", "--seed", "7")
+    made: Any = up.json("produce", "generated", *words)
+    assert made["records"] == 2500
+    lines = [json.loads(line) for line in up.run("consume", "generated", "--no-follow", "--json").stdout.splitlines()]
+    assert [line["value"]["n"] for line in lines] == list(range(2500))
+    assert all(line["key"] == line["value"]["side"] for line in lines)
+    assert {line["key"] for line in lines} == {"buy", "sell"}
+    assert b"%d number of the record" in up.run("produce", "generated", "--template", "%q", code=2).stderr
+    for wrong in (
+        ["--count", "3"],
+        ["--template", "x", "--csv"],
+        ["--csv", "-k", ","],
+        ["--key-field", "a", "-k", ","],
+    ):
+        up.run("produce", "generated", *wrong, code=2)
+
+
 def test_a_topic_lives_and_dies(up: Up) -> None:
     up.run("topic", "create", "mayfly", "--partitions", "2", "--set", "retention_ms=7d", "--set", "flush=always")
     up.run("topic", "create", "mayfly", code=1)

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comet.cli._exit import ERROR, NOT_FOUND, UNAVAILABLE, USAGE, exit_code, hint
+from comet.cli._input_records import check_json_lines, split_keys
 from comet.cli._lag import history_rows
 from comet.cli._output import plain_table, report_error
-from comet.cli._records import check_json_lines, parse_headers, render, split_keys
+from comet.cli._records import parse_headers, render
 from comet.cli._stdin import LINE_BYTES_MAX, LineSplitter, line_chunks
 from comet.cli.consume import Printer
 from comet.encryption.envelope import NONCE_BYTES, TAG_BYTES, Prefix

@@ -29,29 +29,6 @@ def parse_headers(pairs: Sequence[str]) -> list[Header]:
     return headers
 
 
-def split_keys(lines: Sequence[bytes], separator: bytes, first: int) -> tuple[list[bytes], list[bytes]]:
-    """Splits lines into keys and values. Raises for a line without the separator: nearly always a mistake."""
-    keys, values = [], []
-    for number, line in enumerate(lines, first):
-        key, found, value = line.partition(separator)
-        if not found:
-            raise InvalidArgument(f"line {number} lacks the separator {separator.decode()!r} between key and value")
-        keys.append(key)
-        values.append(value)
-    return keys, values
-
-
-def check_json_lines(values: Sequence[bytes], first: int) -> None:
-    """Raises for a value that is not JSON, with the number of its line."""
-    import msgspec
-
-    for number, value in enumerate(values, first):
-        try:
-            msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"line {number} is not JSON: {error}") from None
-
-
 def render(form: str, topic: str, partition: int) -> Callable[[Row], bytes]:
     """The function that formats one record of a partition. Raises InvalidArgument for an unknown format."""
     match form:

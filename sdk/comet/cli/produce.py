@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +17,14 @@ import typer
 from comet.cli._guard import drop_nones, guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Keyring, Topic, keyring_of
 from comet.cli._output import note, print_json
-from comet.cli._records import check_json_lines, parse_headers, split_keys
+from comet.cli._records import parse_headers
 from comet.cli._values import format_rate
 from comet.errors import InvalidArgument
 from comet.units import count, format_bytes
 
 if TYPE_CHECKING:
     from comet import Producer
+    from comet.cli._input_records import LineReader
 
 # Chunks (at most 1 MiB of lines each) that may wait for their acknowledgement.
 CHUNKS_IN_FLIGHT_MAX: Final = 16
@@ -32,10 +33,11 @@ PROGRESS_EVERY_S: Final = 0.25
 
 @dataclass(slots=True)
 class Sent:
-    """Totals of the sent records; `bytes` counts values and keys."""
+    """Totals of the sent records; `bytes` counts values and keys, `taken` the input."""
 
     records: int = 0
     bytes: int = 0
+    taken: int = 0
     started: float = 0.0
 
     def seconds(self) -> float:
@@ -44,11 +46,10 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """The rules by which lines become records."""
+    """The reader that makes records of lines, and what all of them have."""
 
     topic: str
-    key_separator: bytes
-    json_lines: bool
+    reader: LineReader
     partition: int | None
     headers: list[tuple[str, bytes]]
 
@@ -63,6 +64,27 @@ async def produce(
         str, typer.Option("--key-separator", "-k", metavar="TEXT", help="A line is KEY TEXT VALUE; \\t is a tab.")
     ] = "",
     json_lines: Annotated[bool, typer.Option("--json-lines", help="Refuse a value that is not JSON.")] = False,
+    csv: Annotated[
+        bool,
+        typer.Option("--csv", help="Read CSV; its first row names the fields. A row is sent as a JSON object."),
+    ] = False,
+    key_field: Annotated[
+        str,
+        typer.Option("--key-field", metavar="NAME", help="Take the key from this field of the JSON or CSV."),
+    ] = "",
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template",
+            "-t",
+            metavar="TEXT",
+            help="Generate records: %d counts, %{A|B} is a choice; see docs/cli.md.",
+        ),
+    ] = None,
+    count_: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="With --template: the number of records. [1]")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="With --template: the same records again.")] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all records here.")] = None,
     header: Annotated[
         list[str] | None,
@@ -75,15 +97,19 @@ async def produce(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
-    """Send each line of stdin, or of a file, as one record."""
+    """Send each line of stdin, or of a file, as one record; or rows of CSV, or generated records."""
     import comet
+    from comet.cli._input_records import CsvLines, PlainLines
 
     if acks not in ("0", "1", "all"):
         raise InvalidArgument(f"invalid --acks {acks!r}: use 0, 1 or all")
     separator = key_separator.replace("\\t", "\t").encode()
-    how = How(topic, separator, json_lines, partition, parse_headers(header or []))
+    _check_together(template, count_, seed, file=file, csv=csv, separator=separator, key_field=key_field)
+    generated = None if template is None else _generated(template, count_ or 1, seed)
+    reader = CsvLines(key_field) if csv else PlainLines(separator, json_lines=json_lines, key_field=key_field)
+    how = How(topic, reader, partition, parse_headers(header or []))
     sent = Sent()
-    if file is None and sys.stdin.isatty() and not quiet:
+    if file is None and generated is None and sys.stdin.isatty() and not quiet:
         note("one line is one record; Ctrl-D ends")
     options = drop_nones(acks="all" if acks == "all" else int(acks), compression=compression)
     options |= drop_nones(encryption=keyring_of(keyring))
@@ -92,8 +118,51 @@ async def produce(
     with closing(_Input(file)) as source:
         async with comet.Producer(bootstrap, **options) as producer:
             sent.started = time.monotonic()
-            await _send_lines(producer, source, how, sent, _progress(source, quiet))
+            lines = _lines(source, generated)
+            await _send_lines(producer, lines, how, sent, _progress(source, quiet))
     _report(sent, quiet, json_output)
+
+
+def _check_together(
+    template: str | None,
+    count_: int | None,
+    seed: int | None,
+    *,
+    file: Path | None,
+    csv: bool,
+    separator: bytes,
+    key_field: str,
+) -> None:
+    """Raises InvalidArgument for options that exclude each other."""
+    if template is None and (count_ is not None or seed is not None):
+        raise InvalidArgument("--count and --seed are for --template TEXT, which generates records")
+    if template is not None and (file is not None or csv or separator):
+        raise InvalidArgument("--template generates records: leave --file, --csv and --key-separator out")
+    if separator and (csv or key_field):
+        raise InvalidArgument("--key-separator excludes --csv and --key-field: give one way to find the key")
+
+
+def _generated(template: str, number: int, seed: int | None) -> Iterator[list[bytes]]:
+    from random import Random
+
+    from comet.cli._generated import RecordTemplate
+
+    return RecordTemplate(template, Random(seed), lambda: time.time_ns() // 1_000_000).records(number)
+
+
+async def _lines(source: _Input, generated: Iterator[list[bytes]] | None) -> AsyncIterator[list[bytes]]:
+    """The lines of the input, or the generated records."""
+    import asyncio
+
+    from comet.cli._stdin import line_chunks
+
+    if generated is None:
+        async for lines in line_chunks(source.descriptor):
+            yield lines
+        return
+    for lines in generated:
+        yield lines
+        await asyncio.sleep(0)
 
 
 class _Input:
@@ -109,19 +178,20 @@ class _Input:
             os.close(self.descriptor)
 
 
-async def _send_lines(producer: Producer, source: _Input, how: How, sent: Sent, progress: _Progress) -> None:
+async def _send_lines(
+    producer: Producer, chunks: AsyncIterator[list[bytes]], how: How, sent: Sent, progress: _Progress
+) -> None:
     """Sends each chunk of lines in one call; waits for acknowledgements a window behind."""
-    from comet.cli._stdin import line_chunks
-
     waiting: deque[list[Awaitable[Any]]] = deque()
     with progress:
-        async for lines in line_chunks(source.descriptor):
+        async for lines in chunks:
             waiting.append(await _send_chunk(producer, lines, how, sent))
             if len(waiting) >= CHUNKS_IN_FLIGHT_MAX:
                 await _all(waiting.popleft())
             progress.update(sent)
         for deliveries in waiting:
             await _all(deliveries)
+        how.reader.finish()
 
 
 async def _all(deliveries: list[Awaitable[Any]]) -> None:
@@ -130,11 +200,12 @@ async def _all(deliveries: list[Awaitable[Any]]) -> None:
 
 
 async def _send_chunk(producer: Producer, lines: list[bytes], how: How, sent: Sent) -> list[Awaitable[Any]]:
-    keys, values = split_keys(lines, how.key_separator, sent.records + 1) if how.key_separator else (None, lines)
-    if how.json_lines:
-        check_json_lines(values, sent.records + 1)
-    sent.records += len(lines)
-    sent.bytes += sum(map(len, lines))
+    keys, values = how.reader.read(lines)
+    sent.records += len(values)
+    sent.bytes += sum(map(len, values)) + sum(map(len, keys or ()))
+    sent.taken += sum(map(len, lines)) + len(lines)
+    if not values:
+        return []
     if not how.headers:
         return [await producer.send_many(how.topic, values, keys=keys, partition=how.partition)]
     return [
@@ -170,7 +241,7 @@ class _Progress:
     def update(self, sent: Sent) -> None:
         if self._bar is not None and (now := time.monotonic()) >= self._next:
             self._next = now + PROGRESS_EVERY_S
-            self._bar.update(self._task, completed=sent.bytes + sent.records)
+            self._bar.update(self._task, completed=sent.taken)
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
