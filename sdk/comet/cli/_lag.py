@@ -38,6 +38,20 @@ def lag_rows(lags: Sequence[PartitionLag], *, shared: bool) -> list[list[object]
     ]
 
 
+def lag_totals(lags: Sequence[PartitionLag] | None) -> tuple[str, str, str]:
+    """The lag of a group in records, the age of the oldest of them, and the time until all partitions are drained; as
+    texts, "-" if it is unknown or there is none."""
+    if lags is None:
+        return "-", "-", "-"
+    behind = [one for one in lags if one.lag]
+    if not behind:
+        return "0", "-", "-"
+    drains = [one.drain_s for one in behind]
+    known = [drain for drain in drains if drain is not None]
+    drained = format_age(max(known)) if len(known) == len(drains) else "never"
+    return str(sum(one.lag for one in behind)), format_age(max(one.age_s for one in behind)), drained
+
+
 def unwritten(lags: Sequence[PartitionLag]) -> list[str]:
     """The reasons why dead letters are not written yet, one line each."""
     counts: dict[str, int] = {}

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from comet.cli._colours import BAD, QUIET, STATE_COLUMNS, colour_of, coloured
 from comet.cli._exit import hint
 from comet.errors import CometError
 from comet.settings.client import CA_VARIABLE
@@ -37,7 +38,7 @@ def exports(variables: Mapping[str, str]) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
-    """Prints a table; columns of numbers are right-aligned."""
+    """Prints a table; columns of numbers are right-aligned. Columns of states are coloured on a terminal."""
     cells = [[str(cell) for cell in row] for row in rows]
     right = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(columns))]
     if sys.stdout.isatty():
@@ -70,9 +71,12 @@ def _print_rich(columns: Sequence[str], cells: Sequence[Sequence[str]], right: S
 
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left")
     for column, to_right in zip(columns, right, strict=True):
-        table.add_column(column, justify="right" if to_right else "left")
+        table.add_column(column, justify="right" if to_right else "left", no_wrap=to_right)
+    states = [column in STATE_COLUMNS for column in columns]
     for row in cells:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(
+            *(Text(cell, style=colour_of(cell) if is_state else "") for cell, is_state in zip(row, states, strict=True))
+        )
     Console().print(table)
 
 
@@ -98,9 +102,9 @@ def report_error(error: CometError, *, as_json: bool) -> None:
             document["hint"] = advice
         note(json.dumps({"error": document}, ensure_ascii=False))
         return
-    note(f"error: {error.message} [{error.code}]")
+    note(f"{coloured('error:', BAD, sys.stderr)} {error.message} [{error.code}]")
     if advice := hint(error):
-        note(f"hint: {advice}")
+        note(f"{coloured('hint:', QUIET, sys.stderr)} {advice}")
 
 
 def abandon_stdout() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
+from comet.cli._colours import colour_of, coloured
 from comet.cli._guard import guarded
 from comet.cli._options import Json
 from comet.cli._output import print_json
@@ -61,7 +63,8 @@ def doctor(
     else:
         width = max(len(finding.name) for finding in findings)
         for finding in findings:
-            print(f"{_MARK[finding.status]}  {finding.name.ljust(width)}  {finding.detail}")
+            mark = coloured(_MARK[finding.status], colour_of(finding.status), sys.stdout)
+            print(f"{mark}  {finding.name.ljust(width)}  {finding.detail}")
             if finding.advice:
                 print(f"      {' ' * width}  -> {finding.advice}")
     if any(finding.status == "fail" for finding in findings):

@@ -12,7 +12,8 @@ import typer
 from comet.admin.documents import document
 from comet.cli._acts import act_command, add_commands, title
 from comet.cli._guard import guarded
-from comet.cli._lag import history_rows, lag_table, partitions_text, topic_trends, unwritten
+from comet.cli._lag import history_rows, lag_table, lag_totals, partitions_text, topic_trends, unwritten
+from comet.cli._listing import group_lags, note_left_out
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Group, Json, Yes
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._values import format_age
@@ -40,19 +41,28 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
 
     async with comet.Admin(bootstrap) as admin:
         groups = await admin.list_groups()
-    if json_output:
-        print_json([document(group) for group in groups])
-        return
+        if json_output:
+            print_json([document(group) for group in groups])
+            return
+        lags = await group_lags(admin, [group.name for group in groups])
     if not groups:
         note("no groups yet; a consumer creates one: comet consume TOPIC --group NAME")
         return
     print_table(
-        ["group", "kind", "state", "members", "coordinator", "generation", "topics"],
+        ["group", "kind", "state", "members", "lag", "age", "drained in", "topics"],
         [
-            [one.name, one.kind, one.state, one.members, one.coordinator, one.generation, ", ".join(one.topics) or "-"]
+            [
+                one.name,
+                one.kind,
+                one.state,
+                one.members,
+                *lag_totals(lags.get(one.name)),
+                ", ".join(one.topics) or "-",
+            ]
             for one in groups
         ],
     )
+    note_left_out(len(groups), "groups", "lag", "comet group lag NAME")
 
 
 @act_command(app, "DescribeGroup")

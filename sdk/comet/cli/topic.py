@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from comet.admin.acts import OPERATIONS
 from comet.admin.documents import document
 from comet.cli._acts import act_command, add_commands, title
 from comet.cli._guard import guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json, Settings, Topic, Yes
+from comet.cli._listing import is_pattern, matching, note_left_out, topic_totals
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json, Settings, Topic, Yes, complete_topic
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._topic_flags import given_settings, with_setting_flags
 from comet.cli._values import setting_of
@@ -22,8 +24,8 @@ from comet.units import count, format_bytes, least, time_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from comet import TopicAlteration
-    from comet.entities import PartitionInfo, TopicDetails
+    from comet import TopicAlteration, TopicDeletion
+    from comet.entities import PartitionInfo, TopicDetails, TopicTotals
     from comet.settings.topic import TopicConfig
 
 app = typer.Typer(help="Create, show, change and delete topics.", no_args_is_help=True)
@@ -33,7 +35,7 @@ app = typer.Typer(help="Create, show, change and delete topics.", no_args_is_hel
 @with_setting_flags(defaults=True)
 @guarded
 async def create(
-    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Its name; several get the same settings.")],
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
     replicas: Annotated[
         int, typer.Option("--replicas", "-r", min=0, help="Replicas of each partition; 0: the cluster's default.")
@@ -47,21 +49,24 @@ async def create(
     import comet
 
     settings = given_settings(flags, set_)
+    topics: list[TopicInfo] = []
     async with comet.Admin(bootstrap) as admin:
-        try:
-            topic = await admin.create_topic(name, partitions=partitions, replicas=replicas, **settings)
-        except comet.TopicExists:
-            if not if_missing:
-                raise
-            topic = await admin.describe_topic(name)
-            note(f"{name} exists already")
-            if not json_output:
-                return
+        for name in dict.fromkeys(names):
+            try:
+                topic = await admin.create_topic(name, partitions=partitions, replicas=replicas, **settings)
+            except comet.TopicExists:
+                if not if_missing:
+                    raise
+                topic = await admin.describe_topic(name)
+                note(f"{name} exists already")
+            else:
+                if not json_output:
+                    copies = f", {topic.replicas} replicas each" if topic.replicas > 1 else ""
+                    print(f"created {topic.name} with {count(topic.partition_count, 'partition')}{copies}", flush=True)
+            topics.append(topic)
     if json_output:
-        print_json(document(topic, TopicInfo))
-    else:
-        copies = f", {topic.replicas} replicas each" if topic.replicas > 1 else ""
-        print(f"created {topic.name} with {count(topic.partition_count, 'partition')}{copies}")
+        documents = [document(topic, TopicInfo) for topic in topics]
+        print_json(documents if len(names) > 1 else documents[0])
 
 
 @act_command(app, "ListTopics")
@@ -71,25 +76,43 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
 
     async with comet.Admin(bootstrap) as admin:
         topics = await admin.list_topics()
-    if json_output:
-        print_json([document(topic) for topic in topics])
-        return
+        if json_output:
+            print_json([document(topic) for topic in topics])
+            return
+        totals = await topic_totals(admin, [topic.name for topic in topics])
     if not topics:
         note("no topics yet; create one: comet topic create NAME")
         return
     print_table(
-        ["topic", "partitions", "replicas", "retention", "flush"],
+        ["topic", "partitions", "replicas", "records", "size", "retention", "state"],
         [
             [
                 topic.name,
                 topic.partition_count,
                 topic.replicas,
+                *_totals_text(totals.get(topic.name)),
                 _retention(topic.config),
-                topic.config.flush.value,
+                _topic_state(topic),
             ]
             for topic in topics
         ],
     )
+    note_left_out(len(topics), "topics", "records and sizes", "comet topic describe NAME")
+
+
+def _totals_text(totals: TopicTotals | None) -> tuple[str, str]:
+    if totals is None:
+        return "-", "-"
+    return (
+        least(str(totals.records), complete=totals.complete),
+        least(format_bytes(totals.bytes), complete=totals.complete),
+    )
+
+
+def _topic_state(topic: TopicInfo) -> str:
+    offline = sum(one.leader is None for one in topic.partitions)
+    counts = {"offline": offline, "under-replicated": topic.under_replicated}
+    return "; ".join(f"{number} {state}" for state, number in counts.items() if number) or "ok"
 
 
 @act_command(app, "DescribeTopic")
@@ -166,6 +189,63 @@ async def alter(
         print(f"{topic.name}: " + ", ".join(f"{name}={after}" for name, (_, after) in changes.items()))
     if plan is not None and (dry_run or plan.records):
         note(_deleted(plan))
+
+
+@act_command(app, "DeleteTopic", more="Takes several names, and patterns in quotation marks, such as 'test-*'.")
+@guarded
+async def delete(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC", autocompletion=complete_topic, help="A name, or a pattern with * ? [abc]."),
+    ],
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
+) -> None:
+    import comet
+
+    single = len(names) == 1 and not is_pattern(names[0])
+    async with comet.Admin(bootstrap) as admin:
+        found = matching(names, [topic.name for topic in await admin.list_topics()])
+        plans = [] if yes and not dry_run else [await admin.delete_topic(name, dry_run=True) for name in found]
+        if plans and not single and not json_output:
+            print_table(["topic", "partitions", "records", "size", "groups"], [_deletion_row(plan) for plan in plans])
+        if dry_run:
+            _show_deletions(plans, single=single, json_output=json_output, printed=not single)
+            return
+        if not yes:
+            typer.confirm(_deletion_question(plans), abort=True, err=True)
+        done: list[TopicDeletion] = []
+        for name in found:
+            done.append(await admin.delete_topic(name))
+            if not json_output:
+                print(done[-1], flush=True)
+    _show_deletions(done, single=single, json_output=json_output, printed=True)
+
+
+def _show_deletions(plans: Sequence[TopicDeletion], *, single: bool, json_output: bool, printed: bool) -> None:
+    if json_output:
+        documents = [document(plan) for plan in plans]
+        print_json(documents[0] if single else documents)
+    elif not printed:
+        print(plans[0])
+
+
+def _deletion_row(plan: TopicDeletion) -> list[object]:
+    records = least(str(plan.records), complete=plan.complete)
+    groups = ", ".join(group.name for group in plan.groups) or "-"
+    return [plan.topic, plan.partitions, records, format_bytes(plan.bytes), groups]
+
+
+def _deletion_question(plans: Sequence[TopicDeletion]) -> str:
+    _, route = OPERATIONS["deleteTopic"]
+    assert route.dialog is not None
+    if len(plans) == 1:
+        held = str(plans[0])
+        return f"{title('deleteTopic', topic=plans[0].topic)}? {held[:1].upper()}{held[1:]}. {route.dialog.note}"
+    held = least(count(sum(plan.records for plan in plans), "record"), complete=all(plan.complete for plan in plans))
+    return f"Delete {count(len(plans), 'topic')}? {held}. {route.dialog.note}"
 
 
 def _changes(plan: TopicAlteration, names: Sequence[str]) -> dict[str, tuple[object, ...]]:
