@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,25 @@ def test_every_command_explains_itself_and_knows_json(words: list[str]) -> None:
     shown = runner.invoke(app, [*words, "--help"], terminal_width=200)
     assert shown.exit_code == 0
     assert "--json" in shown.stdout
+
+
+PANELS = {
+    "broker": {"Address": "--host", "Metrics": "--metrics-port", "Defaults of new topics": "--topic-retention-ms"},
+    "gateway": {"Gateway": "--bootstrap", "Access": "--origins", "Searches and exports": "--searches-max"},
+}
+
+
+@pytest.mark.parametrize("command", PANELS)
+def test_the_settings_of_a_server_stand_in_panels(command: str) -> None:
+    shown = runner.invoke(app, [command, "--help"], prog_name="comet").stdout
+    assert shown.startswith(f"Usage: comet {command} [OPTIONS]\n\n")
+    _, *parts = re.split(r"\n\n(\w[^\n]*):\n", shown)
+    panels = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert "--help" in panels["Options"] and "--json" in panels["Options"] and "--config" in panels["Options"]
+    for panel, flag in PANELS[command].items():
+        assert panels[panel].lstrip().startswith(flag)
+    assert "Other settings" not in panels
+    assert shown.count("\n  --") > 40
 
 
 def test_a_token_is_shown_once_with_the_row_that_knows_it(tmp_path: Path) -> None:

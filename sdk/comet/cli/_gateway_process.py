@@ -40,9 +40,11 @@ def _note(event: KeeperEvent) -> None:
         note(f"cannot restart {child.name} yet: {event.reason}")
 
 
-def served_at(url: str) -> str:
-    """What a gateway serves, for the announcement of `comet up`."""
-    return f"dashboard at {url}; HTTP, WebSocket and SSE there too, the API at {url}/docs"
+def banner(url: str | None, brokers: str) -> str:
+    """The first lines of `comet up`, with the dashboard first. `brokers` says where they are."""
+    if url is None:
+        return f"Comet is up: {brokers}"
+    return f"Comet is up: dashboard at {url}\n{brokers}\nHTTP, WebSocket and SSE at {url} too, the API at {url}/docs"
 
 
 class GatewayProcess:

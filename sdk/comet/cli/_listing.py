@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ASKED_MAX: Final = 200  # topics or groups of a list; the rest is shown without figures
+FIGURES_MAX: Final = 200  # topics or groups of a list; the rest is shown without figures
 AT_ONCE: Final = 16
 
 
@@ -27,7 +27,7 @@ async def topic_totals(admin: Admin, names: Sequence[str]) -> Mapping[str, Topic
     async def one(name: str) -> TopicTotals:
         return (await admin.describe_topic(name)).totals
 
-    return await _asked(one, names)
+    return await _by_name(one, names)
 
 
 async def group_lags(admin: Admin, names: Sequence[str]) -> Mapping[str, Sequence[PartitionLag]]:
@@ -36,10 +36,10 @@ async def group_lags(admin: Admin, names: Sequence[str]) -> Mapping[str, Sequenc
     async def one(name: str) -> Sequence[PartitionLag]:
         return (await admin.describe_group(name)).lags
 
-    return await _asked(one, names)
+    return await _by_name(one, names)
 
 
-async def _asked(ask: Callable[[str], Awaitable[T]], names: Sequence[str]) -> Mapping[str, T]:
+async def _by_name(ask: Callable[[str], Awaitable[T]], names: Sequence[str]) -> Mapping[str, T]:
     import asyncio
 
     gate = asyncio.Semaphore(AT_ONCE)
@@ -52,14 +52,14 @@ async def _asked(ask: Callable[[str], Awaitable[T]], names: Sequence[str]) -> Ma
             except CometError:
                 return  # deleted meanwhile, or its brokers do not answer
 
-    await asyncio.gather(*map(one, names[:ASKED_MAX]))
+    await asyncio.gather(*map(one, names[:FIGURES_MAX]))
     return found
 
 
 def note_left_out(listed: int, nouns: str, figures: str, command: str) -> None:
     """Says that some of a list are shown without figures."""
-    if listed > ASKED_MAX:
-        note(f"{figures} of the first {ASKED_MAX} {nouns} alone; of another one: {command}")
+    if listed > FIGURES_MAX:
+        note(f"{figures} of the first {FIGURES_MAX} {nouns} alone; of another one: {command}")
 
 
 def is_pattern(name: str) -> bool:

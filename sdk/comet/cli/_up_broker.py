@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from comet.cli._gateway_process import GatewayProcess, served_at
+from comet.cli._gateway_process import GatewayProcess, banner
 from comet.cli._options import DEFAULT_BOOTSTRAP
 from comet.cli._output import exports, print_json
 
@@ -75,9 +75,9 @@ def _next_steps(address: str, url: str | None, folder: Path, ephemeral: bool, va
     port = address.rpartition(":")[2]
     local = f"localhost:{port}" == DEFAULT_BOOTSTRAP
     at = "" if local else f" -b {address}"
-    gateway = f"\n{served_at(url)}" if url else ""
+    data = f"data in {folder}{' (deleted on exit)' if ephemeral else ''}"
     return f"""\
-Comet is up at {address}, data in {folder}{" (deleted on exit)" if ephemeral else ""}{gateway}
+{banner(url, f"broker at {address}, {data}")}
 
 {exports(variables)}  comet topic create quotes{at}
   comet consume quotes{at}                  in a second terminal

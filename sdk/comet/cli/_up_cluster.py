@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from comet.cli._gateway_process import GatewayProcess, restarting, served_at
+from comet.cli._gateway_process import GatewayProcess, banner, restarting
 from comet.cli._local_cluster import REPLICAS, LocalCluster
 from comet.cli._output import exports, print_json
 from comet.processes.signals import StopSignals
@@ -77,10 +77,14 @@ def _announce(
         f"kill -9 {first.pid}": f"{first.name} fails over, and is restarted",
     }
     width = max(map(len, steps))
+    where = "\n".join(
+        [
+            f"{count} brokers at {', '.join(addresses)}",
+            f"data in {cluster.folder}{' (deleted on exit)' if ephemeral else ''}, etcd at {cluster.etcd.address}",
+        ]
+    )
     print(
-        f"Comet is up: {count} brokers at {', '.join(addresses)}\n"
-        f"data in {cluster.folder}{' (deleted on exit)' if ephemeral else ''}, etcd at {cluster.etcd.address}\n"
-        + (f"{served_at(url)}\n\n" if url else "\n")
+        f"{banner(url, where)}\n\n"
         # All of them: a command that knows one broker alone fails while that one is down.
         + exports({BOOTSTRAP_VARIABLE: ",".join(addresses), **variables})
         + "".join(f"  {step.ljust(width)}   {what}\n" for step, what in steps.items())

@@ -10,6 +10,7 @@ import typer
 from comet.cli._guard import guarded
 from comet.cli._options import PASSED_ON, Json
 from comet.cli._output import note, print_json
+from comet.cli._panels import BROKER_PANELS, settings_parser
 from comet.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -25,16 +26,13 @@ overrides the environment, and the environment the file. The password for etcd h
 @guarded
 def broker(context: typer.Context, json_output: Json = False) -> None:
     """Run one broker of a cluster; its metadata is in etcd."""
-    import argparse
     import os
 
     from comet_broker.metadata.store import StoreUnavailable
     from comet_broker.server import serve, set_up_logging
-    from comet_broker.settings import add_flags, parse
+    from comet_broker.settings import TABLE, parse
 
-    parser = argparse.ArgumentParser(prog=context.command_path, description=ABOUT)
-    parser.add_argument("--json", action="store_true", help="Print JSON instead of text.")
-    add_flags(parser)
+    parser = settings_parser(context.command_path, ABOUT, TABLE, BROKER_PANELS)
     arguments = parse(parser, context.args, os.environ)
     set_up_logging(arguments.log_level)
     config = arguments.config

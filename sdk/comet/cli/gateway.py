@@ -10,6 +10,7 @@ import typer
 from comet.cli._guard import guarded
 from comet.cli._options import PASSED_ON, Json
 from comet.cli._output import note, print_json
+from comet.cli._panels import GATEWAY_PANELS, HelpFormatter, settings_parser
 
 PASS_ON = PASSED_ON
 ABOUT: Final = """\
@@ -22,18 +23,15 @@ tokens file. Settings can also be in the environment (--drain-s as COMET_GATEWAY
 @guarded
 def gateway(context: typer.Context, json_output: Json = False) -> None:
     """Run a gateway: HTTP, WebSocket and SSE for a cluster. `comet gateway token` makes a token."""
-    import argparse
     import os
 
     if context.args[:1] == ["token"]:
         _token(context.command_path, context.args[1:], json_output)
         return
     from comet_gateway.server import serve, set_up_logging
-    from comet_gateway.settings import add_flags, parse
+    from comet_gateway.settings import TABLE, parse
 
-    parser = argparse.ArgumentParser(prog=context.command_path, description=ABOUT)
-    parser.add_argument("--json", action="store_true", help="Print JSON instead of text.")
-    add_flags(parser)
+    parser = settings_parser(context.command_path, ABOUT, TABLE, GATEWAY_PANELS)
     parsed = parse(parser, context.args, os.environ)
     set_up_logging(parsed.log_level)
 
@@ -56,7 +54,9 @@ def _token(command: str, arguments: list[str], as_json: bool) -> None:
     from comet_gateway.http.auth import new_token
 
     parser = argparse.ArgumentParser(
-        prog=f"{command} token", description="Make a bearer token and its row of the tokens file."
+        prog=f"{command} token",
+        description="Make a bearer token and its row of the tokens file.",
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("name", help="The name of the token's holder in the audit log.")
     parser.add_argument("--role", choices=("viewer", "operator", "admin"), default="viewer")

@@ -49,6 +49,10 @@ _METAVAR: Final = {
 }
 
 
+# A parser, or a group of its options.
+Flags = argparse._ActionsContainer
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A row: one setting.
@@ -144,14 +148,16 @@ class Table:
         self.config_variable = config_variable
         assert len(self.by_name) == len(self.rows)
 
-    def add_flags(self, parser: argparse.ArgumentParser) -> None:
-        """Adds --config and a flag for every setting that is not a secret. An absent flag is None."""
+    def add_flags(self, parser: Flags, group_of: Callable[[str], Flags] | None = None) -> None:
+        """Adds --config and a flag for every setting that is not a secret, to the group of its name if there are any.
+        An absent flag is None."""
         parser.add_argument("--config", metavar="FILE", help="Settings as TOML, one name = value a line.")
         for row in self.rows:
             if row.flag:
                 default = f" Default: {row.shown_default}." if row.shown_default else ""
                 text = (row.about + default).replace("%", "%%")
-                parser.add_argument(row.flag, dest=row.name, metavar=_METAVAR[row.kind], help=text)
+                into = parser if group_of is None else group_of(row.name)
+                into.add_argument(row.flag, dest=row.name, metavar=_METAVAR[row.kind], help=text)
 
     def merged(self, flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
         """Merges flags (by setting name; None: not given), environment and file into the values that were given.
