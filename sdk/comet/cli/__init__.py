@@ -1,10 +1,11 @@
 """The command line, `comet`.
 
-    comet up | broker | gateway | topic ... | produce | consume | group ... | cluster | acl ... | key ... | quota ...
-    comet context ... | comet security ... | doctor | demo | bench
+    comet up | broker | gateway | topic ... | produce | consume | search | export | group ... | dead-letters ...
+    comet cluster | acl ... | key ... | quota ... | context ... | security ... | doctor | demo | bench
 
-`comet.cli` may start the broker, the gateway and the demo; nothing else in `comet` imports them. The command
-that needs a heavy module (gRPC, the broker, rich) imports it, so that `comet --help` and completion stay quick.
+`comet.cli` may start the broker, the gateway and the demo, and writes exports and redrives dead letters with parts
+of the gateway; nothing else in `comet` imports them. The command that needs a heavy module (gRPC, the broker, rich)
+imports it, so that `comet --help` and completion stay quick.
 Exit codes, which scripts may rely on, are in `comet.cli._exit`; options are described in docs/cli.md.
 """
 
