@@ -106,13 +106,16 @@ def plausible(quote: Quote) -> bool:
 
 @comet.model
 class Trade:
-    """A trade. `side` is the aggressor's; empty if unknown."""
+    """A trade. `side` is the aggressor's; empty if unknown. `bid` and `ask` are of the quote before it, None without a
+    recent one: a price far from them is an outlier."""
 
     symbol: str
     price: float
     size: int
     side: str  # "buy", "sell", ""
     timestamp_us: int
+    bid: float | None = None
+    ask: float | None = None
 
 
 @comet.model

@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, groupby, pairwise
-from statistics import median
 from typing import Any, Final
 
 import comet
@@ -100,6 +99,7 @@ class Market:
         chance = random.Random(seed)
         self.quotes = ticks(_arrived(chance, _quotes(chance), "quote"))
         self.trades = ticks(_arrived(chance, _trades(chance), "trade"))
+        self.plausible = [tick for tick in self.trades if outlier(tick) is None]  # whose prices count
 
     def write(self, address: str) -> None:
         write(address, TOPIC, self.quotes)
@@ -136,7 +136,20 @@ def _trades(chance: random.Random) -> Iterator[tuple[int, Row]]:
     for ts in _times(chance, 5_000):
         price = round((50 if chance.random() < 0.001 else 100) + chance.gauss(0, 0.1), 2)
         size, side = chance.randint(1, 500), chance.choice(["buy", "sell"])
-        yield ts, {"symbol": chance.choice(SYMBOLS[:4]), "price": price, "size": size, "side": side}
+        bid = round(100 + chance.gauss(0, 0.1), 2) if chance.random() < 0.8 else None
+        ask = None if bid is None else bid + 0.01 * chance.randint(-1, 5)
+        row = {"symbol": chance.choice(SYMBOLS[:4]), "price": price, "size": size, "side": side, "bid": bid, "ask": ask}
+        yield ts, row
+
+
+def outlier(tick: Tick) -> tuple[float, float] | None:
+    """How far an outlier is from the quote before it, and how far it may be, in percent."""
+    price, bid, ask = (tick.values.get(name) for name in ("price", "bid", "ask"))
+    if bid is None:
+        return None
+    middle = (bid + ask) / 2
+    far, limit = abs(price - middle), 0.01 * middle + 5 * abs(ask - bid)
+    return (100 * far / middle, 100 * limit / middle) if far > limit else None
 
 
 def by_symbol_and(key: Callable[[Tick], int], of: Iterable[Tick]) -> dict[tuple[str, int], list[Tick]]:
@@ -150,7 +163,7 @@ def bars(market: Market, length: int) -> dict[tuple[str, int], Row]:
     def start(tick: Tick) -> int:
         return tick.ts // length * length
 
-    quoted, traded = by_symbol_and(start, market.quotes), by_symbol_and(start, market.trades)
+    quoted, traded = by_symbol_and(start, market.quotes), by_symbol_and(start, market.plausible)
     return {key: _bar(*key, length, quoted.get(key, []), traded.get(key, [])) for key in quoted.keys() | traded.keys()}
 
 
@@ -177,7 +190,7 @@ def _bar(symbol: str, start: int, length: int, quotes: list[Tick], trades: list[
 
 def stats(market: Market, length: int, slide: int, half_life: int) -> dict[tuple[str, int], Row]:
     found = {}
-    for (symbol, _), trades in by_symbol_and(lambda _: 0, market.trades).items():
+    for (symbol, _), trades in by_symbol_and(lambda _: 0, market.plausible).items():
         first = trades[0].ts // slide * slide - length + slide
         for start in range(first, trades[-1].ts + 1, slide):
             inside = [tick for tick in trades if start <= tick.ts < start + length]
@@ -205,7 +218,7 @@ def _stats(symbol: str, start: int, end: int, trades: list[Tick], half_life: int
     }
 
 
-def alerts(market: Market, limit: int, deviations: float, floor: float) -> list[tuple[str, str, int, float]]:
+def alerts(market: Market, limit: int) -> list[tuple[str, str, int, float]]:
     """Kind, symbol, time and value; of the clock's own silence nothing is known yet."""
     found = []
     for tick in market.quotes:
@@ -218,11 +231,7 @@ def alerts(market: Market, limit: int, deviations: float, floor: float) -> list[
         found += [("gap", symbol, after, (after - before) / 1e6) for before, after in pauses]
         silent = [before for before, _ in pauses] + ([] if symbol == "CLOCK" else times[-1:])
         found += [("stale", symbol, before + limit, limit / 1e6) for before in silent]
-    for (symbol, _), trades in by_symbol_and(lambda tick: tick.ts // (10 * SECOND), market.trades).items():
-        prices = [tick.values["price"] for tick in trades]
-        middle = median(prices)
-        deviation = max(1.4826 * median(abs(price - middle) for price in prices), floor * middle)
-        for tick in trades if len(trades) >= 20 else []:
-            far = abs(tick.values["price"] - middle) / deviation
-            found += [("outlier", symbol, tick.ts, far)] if far > deviations else []
+    for tick in market.trades:
+        if (far := outlier(tick)) is not None:
+            found.append(("outlier", tick.values["symbol"], tick.ts, far[0]))
     return found

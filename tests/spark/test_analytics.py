@@ -7,6 +7,7 @@ are added, and are compared to 1e-12 of their size (volatility, a sum of squared
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -147,7 +148,7 @@ def test_statistics_are_what_is_counted_out(topics: Topics, market: made.Market,
 
 @pytest.mark.usefixtures("ends")
 def test_alerts_name_what_is_wrong_once(topics: Topics, market: made.Market, tmp_path: Path) -> None:
-    expected = made.alerts(market, 5 * SECOND, 10.0, 0.0005)
+    expected = made.alerts(market, 5 * SECOND)
     assert {kind for kind, *_ in expected} == {"crossed", "locked", "stale", "gap", "outlier"}
 
     def told(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -159,12 +160,46 @@ def test_alerts_name_what_is_wrong_once(topics: Topics, market: made.Market, tmp
     assert told(row for batch in _stream(stream, tmp_path, "append") for row in batch) == sorted(expected)
 
 
+def test_a_bad_print_is_an_alert_and_nothing_else(spark: SparkSession) -> None:
+    """One of three trades of a second is far from the quote before it; of another symbol no quote is known."""
+
+    def trade(symbol: str, second: float, price: float, bid: float | None, ask: float | None) -> bytes:
+        at = made.START_US + int(second * SECOND)
+        row = {"symbol": symbol, "price": price, "size": 7, "side": "", "timestamp_us": at, "bid": bid, "ask": ask}
+        return json.dumps(row).encode()
+
+    written = [
+        trade("A", 0.1, 100.0, 99.99, 100.01),
+        trade("A", 0.2, 131.0, 99.99, 100.01),
+        trade("A", 0.3, 100.2, 99.9, 100.3),
+        trade("B", 0.1, 100.0, None, None), trade("B", 0.2, 131.0, None, None),
+        trade("C", 0.1, 106.0, 99.0, 101.0),  # with a wide spread that is no outlier
+    ]  # fmt: skip
+    with comet.testing.broker({"quotes": 1, "trades": 1}) as broker:
+        with comet.sync.Producer(broker.address) as producer:
+            producer.send_many("trades", written, partition=0).result()
+        topics = Topics(spark, broker.address)
+        bars = {row["symbol"]: row for row in _rows(analytics.bars_of(topics.both(), 60))}
+        stats = {row["symbol"]: row for row in _rows(analytics.stats(topics.trades(), 5, 5))}
+        alerts = _rows(analytics.outliers(topics.trades()))
+    assert {symbol: (row["high"], row["volume"], row["trades"]) for symbol, row in bars.items()} == {
+        "A": (100.2, 14, 2), "B": (131.0, 14, 2), "C": (106.0, 7, 1),
+    }  # fmt: skip
+    assert [bars["A"][name] for name in ("open", "low", "close", "quotes")] == [100.0, 100.0, 100.2, 0]
+    assert bars["A"]["spread_mean"] is None  # a trade's bid and ask are not a quote
+    assert stats["A"]["high"] == 100.2 and stats["A"]["volatility"] == pytest.approx(math.log(1.002))
+    assert [(row["kind"], row["symbol"], row["value"]) for row in alerts] == [("outlier", "A", pytest.approx(31.0))]
+    assert alerts[0]["text"] == "trade at 131.0, 31.0 % from bid 99.99 and ask 100.01"
+    assert alerts[0]["limit"] == pytest.approx(1.1)
+
+
 def _joined(market: made.Market, within: int | None) -> list[tuple[Any, ...]]:
     """By pandas."""
     frames = [
         pd.DataFrame([{**tick.values, "ts": tick.ts, "position": (tick.partition, tick.offset)} for tick in written])
         for written in (market.trades, market.quotes)
     ]
+    frames[0] = frames[0].drop(columns=["bid", "ask"])
     trades, quotes = (frame.sort_values(["ts", "position"]) for frame in frames)
     quotes["quote_ts"] = quotes["ts"]
     found = pd.merge_asof(
@@ -182,7 +217,7 @@ def _met(frame: DataFrame) -> DataFrame:
 
 def _as_of(trades: DataFrame, quotes: DataFrame, within_s: float | None = None) -> DataFrame:
     quotes = quotes.withColumn("quote_ts", sql.col("ts"))
-    return joins.as_of(trades, quotes, ("bid", "ask", "quote_ts"), by="symbol", within_s=within_s)
+    return joins.as_of(trades.drop("bid", "ask"), quotes, ("bid", "ask", "quote_ts"), by="symbol", within_s=within_s)
 
 
 @pytest.mark.usefixtures("ends")
@@ -249,8 +284,8 @@ def test_sizes_add_up_to_more_than_there_is_room_for(spark: SparkSession) -> Non
     few = [("B", 2.0, 2**53 - 1, "", SECOND, 0, 9), ("B", 2.0, 1, "", SECOND, 0, 8)]
     trades = spark.createDataFrame(
         many + few, "symbol string, price double, size bigint, side string, us bigint, partition int, offset bigint"
-    ).selectExpr("*", "timestamp_micros(us) ts")
-    quotes = trades.selectExpr("*", "price bid", "price ask").where("false")
+    ).selectExpr("*", "timestamp_micros(us) ts", "price bid", "price ask")
+    quotes = trades.where("false")
     found = {(row["symbol"], row["start_us"]): row for row in _rows(analytics.bars(quotes, trades))}
     assert {key: (row["volume"], row["trades"], row["vwap"]) for key, row in found.items()} == {
         ("A", SECOND): (None, 3, 2.0),
@@ -272,13 +307,13 @@ def test_ties_are_broken_by_partition_and_offset(spark: SparkSession) -> None:
 
     trades = frame(
         [
-            ("A", 3.0, 1, "", 5, 1, 0),
-            ("A", 2.0, 2, "", 5, 0, 9),
-            ("A", 4.0, 3, "", 5, 1, 1),
-            ("A", 1.0, 4, "", 5, 0, 8),
-            ("A", 9.0, 0, "", SECOND, 0, 0),
+            ("A", 3.0, 1, "", None, None, 5, 1, 0),
+            ("A", 2.0, 2, "", None, None, 5, 0, 9),
+            ("A", 4.0, 3, "", None, None, 5, 1, 1),
+            ("A", 1.0, 4, "", None, None, 5, 0, 8),
+            ("A", 9.0, 0, "", None, None, SECOND, 0, 0),
         ],
-        "symbol string, price double, size bigint, side string",
+        "symbol string, price double, size bigint, side string, bid double, ask double",
     )
     quotes = frame(
         [

@@ -46,7 +46,9 @@ def test_coinbase() -> None:
         Quote("BTC-USD", 100.25, 100.75, 466_887, 1_566_370, 100.5, 11_439_699, NOW_US)
     ]
     assert dialect.parse(said.match(6, first=True), LATER_US).events == []  # of before our time
-    assert dialect.parse(said.match(7), LATER_US).events == [Trade("BTC-USD", 100.5, 250_000, "buy", NOW_US)]
+    assert dialect.parse(said.match(7), LATER_US).events == [
+        Trade("BTC-USD", 100.5, 250_000, "buy", NOW_US, 100.25, 100.75)
+    ]
     again = dialect.parse(said.match(7), LATER_US)
     assert (again.events, again.missed) == ([], 0)
     assert dialect.parse(said.match(10), LATER_US).missed == 2
@@ -117,7 +119,7 @@ def test_of_more_coins_than_can_be_counted_there_are_as_many_as_can_be() -> None
     assert isinstance(quote, Quote) and (quote.bid_size, quote.last_size) == (SIZE_MAX, SIZE_MAX)
     cheap.parse(said.match(7), LATER_US)
     parsed = cheap.parse(said.match(8) | {"size": MANY}, LATER_US)
-    assert parsed.events == [Trade("BTC-USD", 100.5, SIZE_MAX, "buy", NOW_US)]
+    assert parsed.events == [Trade("BTC-USD", 100.5, SIZE_MAX, "buy", NOW_US, 100.25, 100.75)]
     for _ in range(2):
         assert cheap.parse(said.heartbeat(8), LATER_US) == ParsedMessage()  # nothing is missing
     book, trade = said.book(400), said.trade(1)
@@ -254,7 +256,9 @@ def test_a_tape_grows_no_further_than_it_may() -> None:
     for symbol in ("A", "B", "C"):
         tape.trade(symbol, 1.5, SIZE_MAX)
     tape.trade("C", 2.5, SIZE_MAX)
-    assert [tape.quote(symbol, 9.0) for symbol in ("A", "C", "C")] == [(9.0, 0), (2.5, SIZE_MAX), (2.5, 0)]
+    assert [tape.quote(symbol, 8.0, 10.0, 0) for symbol in ("A", "C", "C")] == [(9.0, 0), (2.5, SIZE_MAX), (2.5, 0)]
+    tape.quote("B", 8.0, 10.0, 0)
+    assert [tape.market(symbol, 0) for symbol in ("A", "B")] == [(None, None), (8.0, 10.0)]
 
 
 @pytest.mark.parametrize(

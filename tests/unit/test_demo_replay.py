@@ -56,9 +56,9 @@ async def test_quotes_and_trades_of_a_csv(tmp_path: Path) -> None:
     assert await replayed(path, pace=0) == [
         [
             Quote("A", 9.99, 10.01, 100, 200, 10.0, 0, DAY_US),
-            Trade("A", 10.01, 50, "buy", DAY_US + 500_000),
+            Trade("A", 10.01, 50, "buy", DAY_US + 500_000, 9.99, 10.01),
             Quote("B", 19.0, 20.0, 1, 1, 20.0, 7, DAY_US + 1_000_000),
-            Trade("B", 20.0, 7, "sell", DAY_US + 1_000_000),
+            Trade("B", 20.0, 7, "sell", DAY_US + 1_000_000, 19.0, 20.0),
             Quote("A", 10.0, 10.02, 0, 0, 10.01, 50, DAY_US + 2_000_000),
         ]
     ]

@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
-from comet_demo.analytics.frames import POSITION, bounds, duration, events_of, order
+from comet_demo.analytics.frames import POSITION, bounds, duration, events_of, order, without_outliers
 
 _FIELDS: Final = ("symbol", "bid", "ask", "price", "size")
 
@@ -23,9 +23,7 @@ def bars(quotes: DataFrame, trades: DataFrame, window_s: float = 1, *, watermark
     quoted = quotes.withWatermark("ts", watermark).select(
         "symbol", *POSITION, "bid", "ask", number.alias("price"), count.alias("size")
     )
-    traded = trades.withWatermark("ts", watermark).select(
-        "symbol", *POSITION, number.alias("bid"), number.alias("ask"), "price", "size"
-    )
+    traded = trades.withWatermark("ts", watermark).select("symbol", *POSITION, "bid", "ask", "price", "size")
     return _bars(quoted.unionByName(traded), window_s)
 
 
@@ -35,14 +33,15 @@ def bars_of(raw: DataFrame, window_s: float = 1, *, watermark_s: float = 1) -> D
 
 
 def _bars(ticks: DataFrame, window_s: float) -> DataFrame:
-    """Bars of ticks: a row with a price is a trade, one with a bid is a quote."""
-    rows = ticks.select(
+    """Bars of ticks: a row with a price is a trade, another one with a bid is a quote. Outliers are left out."""
+    quoted = sql.col("price").isNull()
+    rows = without_outliers(ticks).select(
         sql.window("ts", duration(window_s)).alias("window"),
         "symbol",
-        "bid",
+        sql.when(quoted, sql.col("bid")).alias("bid"),
         "price",
         "size",
-        (sql.col("ask") - sql.col("bid")).alias("spread"),
+        sql.when(quoted, sql.col("ask") - sql.col("bid")).alias("spread"),
         sql.when(sql.col("price").isNotNull(), order()).alias("at"),
     )
     found = rows.groupBy("window", "symbol").agg(

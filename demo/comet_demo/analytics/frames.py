@@ -14,7 +14,7 @@ from comet_demo.model import EARLY_US, PRICE_MAX, SIZE_MAX
 # The fields of quotes and of trades that bars need, for one source that reads both topics.
 TICK: Final = "symbol string, bid double, ask double, price double, size bigint, timestamp_us bigint"
 QUOTE: Final = ("symbol", "bid", "ask", "bid_size", "ask_size", "last", "last_size")
-TRADE: Final = ("symbol", "price", "size", "side")
+TRADE: Final = ("symbol", "price", "size", "side", "bid", "ask")
 POSITION: Final = ("ts", "partition", "offset")
 
 # Any client may write any values to the topics. A value that overflows a sum, a window or the record of a result
@@ -27,6 +27,15 @@ _PAID: Final = (
     f"(value.price IS NULL OR (value.price > 0 AND value.price <= {PRICE_MAX:.0f}"
     f" AND ifnull(value.size, 0) BETWEEN 0 AND {SIZE_MAX}))"
 )
+
+# A trade has the bid and the ask of the quote before it. A price further from their middle than a share of it and some
+# spreads is an outlier. Row by row, since bars in update mode have room for one stateful operator: a median of the
+# window would be another one.
+OUTLIER_SHARE: Final = 0.01
+OUTLIER_SPREADS: Final = 5
+MIDDLE: Final = "(bid + ask) / 2"
+OUTLIER_LIMIT: Final = f"({OUTLIER_SHARE} * {MIDDLE} + {OUTLIER_SPREADS} * abs(ask - bid))"
+OUTLIER: Final = f"(bid > 0 AND ask > 0 AND abs(price - {MIDDLE}) > {OUTLIER_LIMIT})"
 
 _OFFSETS: Final = 10**14  # a partition has fewer offsets, and the partition's number fits into the rest of a long
 _POSITIONS: Final = Decimal(10**19)
@@ -57,6 +66,11 @@ def events_of(raw: DataFrame, fields: tuple[str, ...]) -> DataFrame:
     found = raw.where(f"{_MEANT} AND {_PAID}" if "price" in fields else _MEANT)
     at = sql.timestamp_micros("value.timestamp_us").alias("ts")
     return found.select(*(sql.col(f"value.{name}") for name in fields), at, "partition", "offset")
+
+
+def without_outliers(rows: DataFrame) -> DataFrame:
+    """Without trades whose price is an outlier. Quotes, and trades without a quote before them, stay."""
+    return rows.where(f"price IS NULL OR NOT coalesce({OUTLIER}, false)")
 
 
 def as_records(frame: DataFrame) -> DataFrame:

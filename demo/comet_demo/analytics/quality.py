@@ -2,20 +2,16 @@
 
     alert   kind, symbol, time_us, value, limit, text
 
-Each alert comes once, so their streams use append mode: silence and outliers are known when their window closes.
+Each alert comes once, so their streams use append mode: a silence is known when its window closes.
 """
 
 from __future__ import annotations
-
-from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from comet.errors import InvalidArgument
-from comet_demo.analytics.frames import duration, micros
-
-_SCALE: Final = 1.4826  # from the median distance to the standard deviation, of a normal distribution
+from comet_demo.analytics.frames import MIDDLE, OUTLIER, OUTLIER_LIMIT, duration, micros
 
 
 def alerts(
@@ -24,12 +20,11 @@ def alerts(
     *,
     silence_s: float = 5,
     reach_s: float = 60,
-    deviations: float = 10.0,
     watermark_s: float = 2,
 ) -> DataFrame:
     """All alerts. Silences are found in one pass, so quotes are read twice and trades once."""
     found = crossed(quotes).unionByName(_silences(quotes, silence_s, reach_s, watermark_s))
-    return found.unionByName(outliers(trades, deviations=deviations, watermark_s=watermark_s))
+    return found.unionByName(outliers(trades))
 
 
 def crossed(quotes: DataFrame) -> DataFrame:
@@ -42,7 +37,7 @@ def crossed(quotes: DataFrame) -> DataFrame:
         at=sql.unix_micros("ts"),
         value=sql.col("ask") - sql.col("bid"),
         limit=sql.lit(0.0),
-        text=sql.format_string("bid %.4f, ask %.4f", "bid", "ask"),
+        text=sql.format_string("bid %s, ask %s", "bid", "ask"),
     )
 
 
@@ -59,44 +54,21 @@ def gaps(quotes: DataFrame, *, limit_s: float = 5, reach_s: float = 60, watermar
     return _silences(quotes, limit_s, reach_s, watermark_s).where("kind = 'gap'")
 
 
-def outliers(
-    trades: DataFrame,
-    *,
-    window_s: float = 10,
-    deviations: float = 10.0,
-    floor: float = 0.0005,
-    least: int = 20,
-    watermark_s: float = 2,
-) -> DataFrame:
-    """Trades further from the median of their window than a number of deviations.
+def outliers(trades: DataFrame) -> DataFrame:
+    """Trades that bars and statistics leave out: the price is far from the quote before it. Row by row.
 
-    A deviation is the median distance from the median, scaled to the standard deviation of normal prices, and at least
-    `floor` of the price. A window with fewer than `least` trades is skipped.
+    The value is the distance from the middle of bid and ask in percent, the limit the one allowed.
     """
-    rows = trades.where("price IS NOT NULL").withWatermark("ts", duration(watermark_s))
-    windows = rows.groupBy(sql.window("ts", duration(window_s)), "symbol").agg(
-        sql.sort_array(sql.collect_list(sql.struct("price", "ts", "partition", "offset"))).alias("ticks")
-    )
-    judged = windows.where(sql.size("ticks") >= least).withColumn("median", _median(sql.col("ticks.price")))
-    distances = sql.transform("ticks.price", lambda price: sql.abs(price - sql.col("median")))
-    spread = judged.withColumn("distances", sql.sort_array(distances))
-    deviation = sql.greatest(_median(sql.col("distances")) * _SCALE, sql.abs("median") * floor)
-    far = spread.select("symbol", "median", deviation.alias("deviation"), sql.explode("ticks").alias("t"))
-    value = sql.try_divide(sql.abs(sql.col("t.price") - sql.col("median")), sql.col("deviation"))
+    far = trades.where(OUTLIER).withColumn("middle", sql.expr(MIDDLE))
+    value = sql.expr("100 * abs(price - middle) / middle")
     return _alerts(
-        far.withColumn("value", value).where(sql.col("value") > deviations),
+        far.withColumn("value", value),
         kind=sql.lit("outlier"),
-        at=sql.unix_micros("t.ts"),
+        at=sql.unix_micros("ts"),
         value=sql.col("value"),
-        limit=sql.lit(deviations),
-        text=sql.format_string("trade at %.4f, %.1f deviations from the median %.4f", "t.price", "value", "median"),
+        limit=sql.expr(f"100 * {OUTLIER_LIMIT} / middle"),
+        text=sql.format_string("trade at %s, %.1f %% from bid %s and ask %s", "price", "value", "bid", "ask"),
     )
-
-
-def _median(ordered: Column) -> Column:
-    middle = (sql.size(ordered) + 1) / 2  # of 5 the third, of 6 halfway between the third and the fourth
-    lower, upper = sql.floor(middle).cast("int"), sql.ceil(middle).cast("int")
-    return (sql.element_at(ordered, lower) + sql.element_at(ordered, upper)) / 2
 
 
 def _silences(quotes: DataFrame, limit_s: float, reach_s: float, watermark_s: float) -> DataFrame:

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from comet.errors import InvalidArgument
-from comet_demo.analytics.frames import POSITION, bounds, duration, micros
+from comet_demo.analytics.frames import POSITION, bounds, duration, micros, without_outliers
 
 
 def stats(
@@ -60,7 +60,7 @@ def _buckets(trades: DataFrame, slide_s: float, decay: float) -> DataFrame:
     length = micros(slide_s)
     age = sql.lit(length) - sql.pmod(sql.unix_micros("ts"), sql.lit(length))  # at the bucket's end
     weight = sql.exp(age * sql.lit(-decay))
-    rows = trades.where("price IS NOT NULL").withColumn("weight", weight)
+    rows = without_outliers(trades.where("price IS NOT NULL")).withColumn("weight", weight)
     found = rows.groupBy(sql.window("ts", duration(slide_s)), "symbol").agg(
         sql.sort_array(sql.collect_list(sql.struct(*POSITION, "price"))).alias("ticks"),
         sql.sum(sql.col("price") * sql.col("weight")).alias("weighted"),

@@ -245,7 +245,7 @@ class Market:
                 Quote(line.symbol, bid / per, ask / per, depths[size & 255], depths[size >> 8], price, volume, at_us)
             )  # fmt: skip
             if volume:
-                add(Trade(line.symbol, price, volume, "buy" if buys else "sell", at_us))
+                add(Trade(line.symbol, price, volume, "buy" if buys else "sell", at_us, bid / per, ask / per))
         return events
 
     def _spoil(self, events: list[Event]) -> None:

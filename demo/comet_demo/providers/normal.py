@@ -12,6 +12,7 @@ from comet_demo.model import PRICE_MAX, SIZE_MAX
 # Sizes are whole numbers, and coins are traded in fractions: they are counted in millionths.
 UNITS_PER_COIN: Final = 1_000_000
 SYMBOLS_MAX: Final = 100_000  # whose last trade is kept
+RECENT_US: Final = 2_000_000  # age of a quote that a trade is compared with
 OLD_MAX: Final = 100  # duplicates in a row
 FUTURE_US: Final = 3_600_000_000  # tolerance for a wrong clock
 
@@ -73,18 +74,21 @@ def _number(value: Any) -> float:
 
 
 class Tape:
-    """The last trade price and the size traded since the previous quote, by symbol.
+    """The last trade price, the size traded since the previous quote, and the last quote, by symbol.
 
     >>> tape = Tape()
     >>> tape.trade("A", 10.5, 200)
     >>> tape.trade("A", 10.6, 100)
-    >>> tape.quote("A", 10.0), tape.quote("A", 10.0), tape.quote("B", 20.0)
+    >>> tape.quote("A", 9.9, 10.1, 0), tape.quote("A", 9.9, 10.2, 0), tape.quote("B", 19.0, 21.0, 0)
     ((10.6, 300), (10.6, 0), (20.0, 0))
+    >>> tape.market("A", RECENT_US), tape.market("A", RECENT_US + 1), tape.market("C", 0)
+    ((9.9, 10.2), (None, None), (None, None))
     """
 
     def __init__(self, symbols_max: int = SYMBOLS_MAX) -> None:
         self._symbols_max = symbols_max
         self._last: dict[str, tuple[float, int]] = {}
+        self._quotes: dict[str, tuple[float, float, int]] = {}
 
     def trade(self, symbol: str, price: float, size: int) -> None:
         _, before = self._last.get(symbol, (price, 0))
@@ -92,12 +96,20 @@ class Tape:
             self._last.clear()
         self._last[symbol] = price, min(before + size, SIZE_MAX)
 
-    def quote(self, symbol: str, middle: float) -> tuple[float, int]:
-        """`last` and `last_size` of the next quote; `middle` is the price before the first trade."""
-        last, size = self._last.get(symbol, (middle, 0))
+    def quote(self, symbol: str, bid: float, ask: float, at_us: int) -> tuple[float, int]:
+        """`last` and `last_size` of this quote; before the first trade `last` is the middle of bid and ask."""
+        if symbol not in self._quotes and len(self._quotes) >= self._symbols_max:
+            self._quotes.clear()
+        self._quotes[symbol] = bid, ask, at_us
+        last, size = self._last.get(symbol, ((bid + ask) / 2, 0))
         if size:
             self._last[symbol] = last, 0
         return last, size
+
+    def market(self, symbol: str, at_us: int) -> tuple[float | None, float | None]:
+        """Bid and ask of the last quote, if it is recent: the price may have moved since an older one."""
+        bid, ask, quoted_us = self._quotes.get(symbol, (None, None, at_us))
+        return (bid, ask) if abs(at_us - quoted_us) <= RECENT_US else (None, None)
 
 
 class Numbers:

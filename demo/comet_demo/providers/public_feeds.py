@@ -124,14 +124,16 @@ class Dialect:
     def add_quote(self, offer: tuple[str, float, float, int, int], at_us: int, parsed: ParsedMessage) -> None:
         """The quote of an offer that has passed all checks, with the size traded since the previous one."""
         symbol, bid, ask, bid_size, ask_size = offer
-        last, traded = self.tape.quote(symbol, (bid + ask) / 2)
+        last, traded = self.tape.quote(symbol, bid, ask, at_us)
         parsed.events.append(Quote(symbol, bid, ask, bid_size, ask_size, last, traded, at_us))
 
     def add_trade(self, part: Any, at_us: int, parsed: ParsedMessage, *, earlier: bool = False) -> None:
         """A trade, unless it is a duplicate, or `earlier` than the subscription."""
         fields = self.fields
         side = self.sides[part[fields.side]] if fields.side else ""
-        trade = Trade(self.symbol_of(part), price(part[fields.price]), size(part[fields.size], self.units), side, at_us)
+        symbol = self.symbol_of(part)
+        paid, traded = price(part[fields.price]), size(part[fields.size], self.units)
+        trade = Trade(symbol, paid, traded, side, at_us, *self.tape.market(symbol, at_us))
         if fields.number:
             known = trade.symbol in self.trades.latest
             missed = self.trades.missed(trade.symbol, whole(part[fields.number]))
@@ -173,6 +175,7 @@ class Coinbase(Dialect):
                 at_us = moment(message["time"], now_us)
                 last, traded = price(message["price"]), size(message.get("last_size", 0), self.units)
                 offer = self.offer_of({"best_bid_size": 0, "best_ask_size": 0, **message})  # sizes may be missing
+                self.tape.quote(*offer[:3], at_us)
                 parsed.events.append(Quote(*offer, last, traded, at_us))
             case "match" | "last_match" as kind:
                 self.add_trade(message, moment(message["time"], now_us), parsed, earlier=kind == "last_match")

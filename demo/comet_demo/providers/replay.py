@@ -125,12 +125,13 @@ class ReplayProvider:
         events: list[Event] = []
         if traded:
             side = SIDES.get(_text(given["side"]).lower(), "")
-            trade = Trade(symbol, price(given["price"]), size(given["size"] or 0), side, at_us)
+            market = (low, high) if quoted else self._tape.market(symbol, at_us)
+            trade = Trade(symbol, price(given["price"]), size(given["size"] or 0), side, at_us, *market)
             self._tape.trade(symbol, trade.price, trade.size)  # after all checks of the row
             if trade.size or not quoted:
                 events.append(trade)
         if quoted:
-            last, last_size = self._tape.quote(symbol, (low + high) / 2)
+            last, last_size = self._tape.quote(symbol, low, high, at_us)
             events.insert(0, Quote(symbol, low, high, low_size, high_size, last, last_size, at_us))
         return events
 
