@@ -104,6 +104,19 @@ def test_groups_that_fall_behind_are_named_and_the_rest_counted() -> None:
     assert found[3] == "2 more groups falling behind" and len(found) == 4
 
 
+def test_a_group_that_warms_up_is_no_reason() -> None:
+    """As a Spark job that compiles its first batches while records wait for it."""
+
+    def since(steps: int) -> str:
+        trend = Track(30, 0, [None] * (30 - steps) + [1.0 * at for at in range(steps)])
+        new = replace(group("spark.alerts", 128_833, growing=True), trend=trend)
+        return " ".join(texts(cluster(groups={"spark.alerts": new})))
+
+    assert [since(steps) for steps in (0, 1, 3)] == ["", "", ""]
+    assert since(4).startswith("Group spark.alerts is falling behind")
+    assert since(30).startswith("Group spark.alerts is falling behind")
+
+
 def test_what_cannot_be_reached_is_said_to_be_of_before() -> None:
     found = cluster(reachable=False, reason="connection refused", brokers=(broker(1, up=False),), controller=None)
     assert judged(found).word == "Unreachable"

@@ -14,6 +14,7 @@ from comet_web.page_request import path
 FALLING_BEHIND_MAX: Final = 3  # groups that are named; more are counted
 FAILED_MAX: Final = 5  # failed entities of a broker that are named
 FRESH_S: Final = 5.0  # a group whose oldest unprocessed record is younger keeps up, even if its lag grows
+WARM_UP_S: Final = 120.0  # of a new group: its members start, and have the records from before that to process
 LAG_NOTED: Final = 1_000  # records: a smaller lag is no reason, even if it grows
 
 
@@ -146,7 +147,16 @@ def keeps_up(group: Group) -> bool:
 
 
 def falls_behind(group: Group) -> bool:
-    return group.growing is True and not keeps_up(group)
+    return group.growing is True and not keeps_up(group) and not warms_up(group)
+
+
+def warms_up(group: Group) -> bool:
+    """Whether the first lag of the group was measured a short time ago."""
+    if group.trend is None:
+        return False
+    values = group.trend.values
+    first = next((at for at, lag in enumerate(values) if lag is not None), len(values))
+    return (len(values) - first) * group.trend.step_s < WARM_UP_S
 
 
 def _groups(cluster: Cluster) -> Iterator[Reason]:
