@@ -15,7 +15,7 @@ import comet
 import comet.testing
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
-from comet_gateway.dashboard import analytics, quotes
+from comet_gateway.dashboard import analytics, candle_history, quotes
 from comet_gateway.dashboard.backfill import BackfillRecord, Past, Stretch
 from comet_gateway.dashboard.quotes import QuoteFeed, QuoteFeeds
 from comet_gateway.http.problems import Problem
@@ -177,7 +177,7 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
 
         monkeypatch.setattr(found._hub, "subscribe", subscribing)
         for number in range(3):
-            await write(producer, float(number), ago_s=3)
+            await write(producer, 3.0 + number, ago_s=3)
         await producer.flush()
         feed = found.feed("quotes")
         await asyncio.wait_for(half.wait(), WITHIN_S)
@@ -196,7 +196,7 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
         # A minute is shown once what comes late to the one before has come.
         settled_us = feed.symbols["A"].latest.time_us + quotes.SETTLED_US
         seen = feed.snapshot(PageRequest("/quotes", query={"step": "1m"}), settled_us)
-        assert seen.quotes["A"].first == 0.0
+        assert seen.quotes["A"].first == 3.0
         assert (seen.quotes["A"].records, seen.quotes["A"].volume) == (5, 5)
         assert seen.candles is not None
         formed = [*seen.candles.volume, seen.candles.forming[4] if seen.candles.forming else 0]
@@ -223,3 +223,96 @@ async def test_no_more_symbols_and_boards_than_there_is_room_for(monkeypatch: py
         await until(lambda: not found._feeds, "nobody looks any more")
         await until(feed._task.done, "nothing is followed any more")
         assert asyncio.get_running_loop().time() - feed.viewed_s >= 0.05
+
+
+async def test_a_bad_print_is_in_no_figure() -> None:
+    """Neither one of the past nor a new one; the tape has both."""
+    async with (
+        comet.testing.broker({"quotes": 1}) as broker,
+        comet.Producer(broker.address) as producer,
+        feeds(broker.address) as found,
+    ):
+
+        async def bad(price: float, ago_s: float) -> None:
+            at_us = time.time_ns() // 1000 - int(ago_s * 1e6)
+            value = {"bid": 99.9, "ask": 100.1, "last": price, "last_size": 50, "timestamp_us": at_us}
+            await producer.send("quotes", value, key=b"A", timestamp_us=at_us)
+
+        for ago in (30, 20, 10):
+            await write(producer, 100.0, ago_s=ago)
+        await bad(131.0, 5)
+        await producer.flush()
+        feed = found.feed("quotes")
+        await until(lambda: feed.state == "live", "the past is read")
+        await bad(42.0, 0)
+        await producer.flush()
+        await until(lambda: feed.records == 1, "what comes is seen")
+        seen = look(feed)
+        assert (seen.quotes["A"].last, seen.quotes["A"].volume, seen.outliers) == (100.0, 3, 2)
+        assert seen.quotes["A"].bid == 99.9  # a bad print's quote is good
+        assert seen.candles is not None
+        known = [price for price in (*seen.candles.high, *seen.candles.low) if price is not None]
+        assert set(known) == {100.0}
+        assert [(trade.price, trade.outlier) for trade in seen.tape] == [
+            (42.0, True), (131.0, True), (100.0, False), (100.0, False), (100.0, False),
+        ]  # fmt: skip
+
+
+async def history(found: QuoteFeeds, before_us: int, *, symbol: str = "A", step: str = "1s", count: int = 100) -> Any:
+    session: Any = SimpleNamespace(
+        sources=SimpleNamespace(part=lambda _: found, backend=found._backend), principal=None
+    )
+    params = {"topic": "quotes", "symbol": symbol, "step": step, "before_us": str(before_us), "count": str(count)}
+    (event,) = [event async for event in candle_history.candles(session, params)]
+    return event
+
+
+async def test_older_candles_come_in_pages_from_memory_and_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candle_history, "RECORDS_MAX", 40)
+    async with (
+        comet.testing.broker({"quotes": 2}) as broker,
+        comet.Producer(broker.address) as producer,
+        feeds(broker.address, quote_scan_records_max=60) as found,
+    ):
+        now_s = int(time.time())
+        for ago in range(200, 0, -1):
+            for symbol in ("A", "B"):
+                await write(producer, 1_000.0 + ago, symbol=symbol, ago_s=time.time() - (now_s - ago))
+        await producer.flush()
+        feed = found.feed("quotes")
+        await until(lambda: feed.state == "live", "the past is read")
+        assert feed.reach is not None and not feed.reach.whole
+        known_s = candle_history.known_from(feed, 1, now_s)
+        assert 0 < now_s - known_s < 100
+        closes: dict[int, float | None] = {}
+        before_us, pages, begins = now_s * 1_000_000, 0, ""
+        while not begins:
+            page = await history(found, before_us)
+            assert page["end_us"] == before_us and page["start_us"] < before_us
+            assert len(page["close"]) == (page["end_us"] - page["start_us"]) // 1_000_000
+            for at, close in enumerate(page["close"]):
+                closes[now_s - page["start_us"] // 1_000_000 - at] = close
+            before_us, begins, pages = page["start_us"], page["begins"], pages + 1
+        assert begins == "the log begins there"
+        assert pages > 3  # from memory, and several of the log
+        assert closes == {ago: 1_000.0 + ago for ago in range(1, 201)}
+
+
+async def test_a_page_of_history_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        comet.testing.broker({"quotes": 1}) as broker,
+        comet.Producer(broker.address) as producer,
+        feeds(broker.address, quote_scan_records_max=20) as found,
+    ):
+        for ago in range(120, 0, -1):
+            await write(producer, 100.0, ago_s=ago)
+        await producer.flush()
+        feed = found.feed("quotes")
+        await until(lambda: feed.state == "live", "the past is read")
+        before_us = int(time.time() - 90) * 1_000_000
+        for wrong in ({"symbol": "Z"}, {"step": "7s"}):
+            with pytest.raises(Problem, match=r"symbol|step"):
+                await history(found, before_us, **wrong)  # type: ignore[arg-type]
+        monkeypatch.setattr(candle_history, "RECORDS_MAX", 0)
+        page = await history(found, before_us)
+        assert (page["close"], page["begins"]) == ([], candle_history.TOO_MANY)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from comet.entities import BrokerFailure, PartitionInfo
 from comet_web.facts_analytics import NO_ANALYTICS, Analytics
@@ -234,6 +234,18 @@ class Quote:
     trend: Sequence[float | None] = ()  # of the price, 15 minutes
 
 
+class TapeTrade(NamedTuple):
+    """A trade of one symbol, as a quote told of it."""
+
+    time_us: int
+    price: float
+    size: float
+    side: str  # of the aggressor: "buy", "sell", or empty
+    partition: int
+    offset: int
+    outlier: bool  # its price is in no figure
+
+
 @dataclass(frozen=True, slots=True)
 class Candles:
     """Candles of one symbol, oldest first; each list has one value per step, None without quotes. `forming` is the
@@ -261,6 +273,7 @@ class Quotes:
     quotes: Mapping[str, Quote] = field(default_factory=dict)  # by symbol
     symbol: str = ""  # of the candles
     candles: Candles | None = None
+    tape: Sequence[TapeTrade] = ()  # of that symbol, newest first
     partition: int | None = None  # of the latest quote of that symbol
     offset: int | None = None
     since_us: int | None = None  # start of the known history
@@ -269,6 +282,7 @@ class Quotes:
     rate: float | None = None  # records a second
     unread: int = 0  # records that are not quotes
     unread_reason: str = ""
+    outliers: int = 0  # prices far from their quotes, in no figure
     symbols_left_out: int = 0  # beyond the limit
     lost: int = 0  # records skipped because the gateway was too slow
     bytes: int = 0  # of memory

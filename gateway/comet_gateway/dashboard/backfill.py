@@ -17,6 +17,8 @@ from comet.consumer.ranges import Part, RangeSpec
 from comet.errors import PartitionNotFound
 from comet.types import AtTime
 from comet_gateway.dashboard.candles import CandleSymbol, Tick
+from comet_gateway.dashboard.price_check import PriceCheck
+from comet_gateway.dashboard.trade_tape import TradeTape
 from comet_gateway.records.cursor import Cursor
 
 if TYPE_CHECKING:
@@ -55,6 +57,18 @@ class Stretch:
     def __init__(self) -> None:
         self.first_us: int | None = None
         self._found: dict[str, list[Any]] = {}  # volume, records, time and price of the first
+        self._checks: dict[str, PriceCheck] = {}
+        self._tapes: dict[str, TradeTape] = {}
+
+    def outlier(self, tick: Tick) -> bool:
+        """Whether to leave its price out."""
+        check = self._checks.get(tick.symbol)
+        if check is None:
+            check = self._checks[tick.symbol] = PriceCheck()
+        return check.outlier(tick)
+
+    def tape(self, symbol: str) -> TradeTape:
+        return self._tapes.setdefault(symbol, TradeTape())
 
     def add(self, tick: Tick) -> None:
         if self.first_us is None or tick.time_us < self.first_us:
@@ -71,6 +85,7 @@ class Stretch:
     def settle(self, symbols: Mapping[str, CandleSymbol]) -> None:
         for name, (volume, records, time_us, price) in self._found.items():
             symbol = symbols[name]
+            symbol.tape.put_before(self.tape(name))
             symbol.volume += volume
             symbol.records += records
             if time_us < symbol.first_us:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+
+from comet_gateway.dashboard.trade_tape import TRADE_BYTES, TRADES_MAX, TradeTape
+from comet_web.facts import TapeTrade
 
 SECONDS: Final = 900  # 15 minutes of 1 s candles
 MINUTES: Final = 1_440  # a day of 1 min candles
@@ -19,7 +22,8 @@ MINUTES: Final = 1_440  # a day of 1 min candles
 # overwrite the oldest candles shown.
 MORE: Final = 30
 COLUMNS: Final = 10  # of eight bytes per step
-SERIES_BYTES: Final = (SECONDS + MINUTES + 2 * MORE) * COLUMNS * 8  # of a symbol
+# Of a symbol.
+SERIES_BYTES: Final = (SECONDS + MINUTES + 2 * MORE) * COLUMNS * 8 + TRADES_MAX * TRADE_BYTES
 SYMBOL_CHARACTERS_MAX: Final = 64
 EARLY_US: Final = 5_000_000  # records further in the future are invalid
 NEVER: Final = -1
@@ -77,6 +81,14 @@ def tick_of(key: bytes | None, value: bytes | None, timestamp_us: int) -> Tick |
     return Tick(symbol[:SYMBOL_CHARACTERS_MAX], price, bid, ask, size, time_us)
 
 
+def trade_of(tick: Tick, partition: int, offset: int, *, outlier: bool) -> TapeTrade:
+    """The trade of a quote: its side is the aggressor's, if the price is at the bid or the ask."""
+    buys = tick.ask is not None and tick.price >= tick.ask
+    sells = tick.bid is not None and tick.price <= tick.bid
+    side = "buy" if buys and not sells else "sell" if sells and not buys else ""
+    return TapeTrade(tick.time_us, tick.price, tick.size, side, partition, offset, outlier)
+
+
 class Candle(NamedTuple):
     open: float
     high: float
@@ -112,6 +124,31 @@ class Sum:
         if tick.bid is not None and tick.ask is not None:
             self.spread += tick.ask - tick.bid
             self.spreads += 1
+
+
+class SumOfSecond:
+    """Sums up the prices of one second, and puts the sum where candles are made of it."""
+
+    __slots__ = ("_put", "_sum")
+
+    def __init__(self, put: Callable[[Sum], None]) -> None:
+        self._put = put
+        self._sum: Sum | None = None
+
+    def add(self, tick: Tick) -> None:
+        second = tick.time_us // 1_000_000
+        found = self._sum
+        if found is None or found.second != second:
+            if found is not None:
+                self._put(found)
+            found = self._sum = Sum(second, tick)
+        found.add(tick)
+
+    def flush(self) -> None:
+        """Puts the pending sum."""
+        if self._sum is not None:
+            self._put(self._sum)
+            self._sum = None
 
 
 class CandleSeries:
@@ -185,20 +222,26 @@ class CandleSymbol:
         self.latest = tick
         self.bid, self.ask = tick.bid, tick.ask
         self.heard_us = heard_us
-        self.partition = self.offset = NEVER
+        self.position = NEVER, NEVER  # partition and offset of the latest quote
         self.volume = 0.0
         self.first, self.first_us = tick.price, tick.time_us
         self.records = 0
         self.seconds = CandleSeries(1, SECONDS + MORE)
         self.minutes = CandleSeries(60, MINUTES + MORE)
+        self.tape = TradeTape()
         self.trend: tuple[float | None, ...] = ()
         self._trend_of = (NEVER, NEVER)
-        self._sum: Sum | None = None
+        self._sum = SumOfSecond(self._put)
 
     def show(self, tick: Tick, heard_us: int, partition: int, offset: int) -> None:
         """Sets the latest quote."""
-        self.latest, self.heard_us = tick, heard_us
-        self.partition, self.offset = partition, offset
+        self.latest = tick
+        self.position = partition, offset
+        self.show_offer(tick, heard_us)
+
+    def show_offer(self, tick: Tick, heard_us: int) -> None:
+        """Sets the latest bid and ask alone: the price is an outlier."""
+        self.heard_us = heard_us
         if tick.bid is not None:
             self.bid = tick.bid
         if tick.ask is not None:
@@ -206,19 +249,11 @@ class CandleSymbol:
 
     def add(self, tick: Tick) -> None:
         """Adds a price at its time."""
-        second = tick.time_us // 1_000_000
-        found = self._sum
-        if found is None or found.second != second:
-            if found is not None:
-                self._put(found)
-            found = self._sum = Sum(second, tick)
-        found.add(tick)
+        self._sum.add(tick)
 
     def flush(self) -> None:
         """Puts the pending sum into the rings."""
-        if self._sum is not None:
-            self._put(self._sum)
-            self._sum = None
+        self._sum.flush()
 
     def _put(self, one: Sum) -> None:
         self.seconds.put(one)
@@ -226,16 +261,21 @@ class CandleSymbol:
 
     def candles(self, step_s: int, end_s: int, count: int, since_s: int) -> tuple[list[Candle | None], Candle | None]:
         """The candles of the `count` whole steps before `end_s`, and the forming one."""
-        self.flush()
         end = end_s // step_s
+        found = self.between(step_s, end - count, end, since_s)
         if step_s == 1:
-            found = list(self.seconds.candles(end, count, since_s))
             return found, self.seconds.candle(end)
         per = step_s // 60
-        minutes = list(self.minutes.candles(end * per, count * per, since_s))
-        found = [joined(minutes[at : at + per]) for at in range(0, len(minutes), per)]
-        forming = [self.minutes.candle(end * per + more) for more in range(per)]
-        return found, joined(forming)
+        return found, joined([self.minutes.candle(end * per + more) for more in range(per)])
+
+    def between(self, step_s: int, first: int, end: int, since_s: int = 0) -> list[Candle | None]:
+        """The candles of the steps from `first` to before `end`; None before `since_s`."""
+        self.flush()
+        if step_s == 1:
+            return list(self.seconds.candles(end, end - first, since_s))
+        per = step_s // 60
+        minutes = list(self.minutes.candles(end * per, (end - first) * per, since_s))
+        return [joined(minutes[at : at + per]) for at in range(0, len(minutes), per)]
 
     def trended(self, end_s: int, since_s: int, *, step_s: int = 15, points: int = 60) -> tuple[float | None, ...]:
         """The price every 15 s over 15 min, recomputed once per step."""

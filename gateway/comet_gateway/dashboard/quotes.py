@@ -19,7 +19,19 @@ from typing import TYPE_CHECKING, Final
 from comet.errors import CometError, TopicNotFound
 from comet_gateway.dashboard.analytics import Analytics
 from comet_gateway.dashboard.backfill import BackfillRecord, Past, Reach, Stretch
-from comet_gateway.dashboard.candles import EARLY_US, MINUTES, NEVER, SECONDS, SERIES_BYTES, CandleSymbol, Tick, tick_of
+from comet_gateway.dashboard.candles import (
+    EARLY_US,
+    MINUTES,
+    NEVER,
+    SECONDS,
+    SERIES_BYTES,
+    CandleSymbol,
+    Tick,
+    tick_of,
+    trade_of,
+)
+from comet_gateway.dashboard.price_check import PriceCheck
+from comet_gateway.dashboard.trade_tape import TradeTape
 from comet_gateway.http.problems import Problem
 from comet_gateway.push import subscribe_request as push
 from comet_gateway.push.chunk import Slice
@@ -41,6 +53,7 @@ IDLE_S: Final = 900.0  # until an unused feed closes: a visitor who comes back f
 AGAIN_S: Final = 2.0  # between two attempts to follow a topic
 BUFFER: Final = 100_000  # records that a feed may lag before it skips some
 SETTLED_US: Final = 400_000  # after its end, until a candle counts as final
+READERS_MAX: Final = 2
 RATE_S: Final = 10
 COUNTS: Final = {"1s": 240, "1m": 240, "5m": 288, "15m": 96}  # of candles on a page
 
@@ -55,6 +68,8 @@ class QuoteFeed:
         self.symbols: dict[str, CandleSymbol] = {}
         self.records = self.unread = self.lost = 0
         self.unread_reason = ""
+        self.outliers = 0
+        self._checks: dict[str, PriceCheck] = {}  # by symbol, of new records
         self.reach: Reach | None = None
         self.delay_ms: float | None = None
         self.last_us: int | None = None
@@ -144,9 +159,18 @@ class QuoteFeed:
             symbol = self._symbol(tick, now_us)
             if symbol is None:
                 continue
+            symbol.records += 1
+            check = self._checks.get(tick.symbol)
+            if check is None:
+                check = self._checks[tick.symbol] = PriceCheck(symbol.latest.price)
+            outlier = check.outlier(tick)
+            _note(symbol.tape, tick, part.partition, offset, outlier=outlier)
+            if outlier:
+                self.outliers += 1
+                symbol.show_offer(tick, now_us)
+                continue
             symbol.add(tick)
             symbol.volume += tick.size
-            symbol.records += 1
             if tick.time_us >= symbol.latest.time_us:
                 symbol.show(tick, now_us, part.partition, offset)
         self._latest = part
@@ -206,9 +230,14 @@ class QuoteFeed:
         symbol = None if tick is None else self._symbol(tick, self._began_us)
         if tick is None or symbol is None:
             return
+        outlier = stretch.outlier(tick)
+        _note(stretch.tape(tick.symbol), tick, partition, offset, outlier=outlier)
+        if outlier:
+            self.outliers += 1
+            return
         symbol.add(tick)
         stretch.add(tick)
-        if symbol.partition == NEVER or tick.time_us > symbol.latest.time_us:
+        if symbol.position == (NEVER, NEVER) or tick.time_us > symbol.latest.time_us:
             symbol.show(tick, tick.time_us, partition, offset)
 
     # ---- facts
@@ -224,6 +253,7 @@ class QuoteFeed:
         if chosen not in quotes:
             chosen = min(quotes, default="")
         shown = self.symbols.get(chosen)
+        position = (None, None) if shown is None or shown.position == (NEVER, NEVER) else shown.position
         quoted_us = max((symbol.latest.time_us for symbol in self.symbols.values()), default=None)
         return facts.Quotes(
             now_us,
@@ -233,14 +263,16 @@ class QuoteFeed:
             quotes,
             symbol=chosen,
             candles=None if shown is None else _candles(shown, request, end_s, since_s),
-            partition=None if shown is None or shown.partition == NEVER else shown.partition,
-            offset=None if shown is None or shown.offset == NEVER else shown.offset,
+            tape=() if shown is None else tuple(reversed(shown.tape.trades)),
+            partition=position[0],
+            offset=position[1],
             since_us=since_us,
             bounded="" if reach is None else reach.bounded,
             records=self.records,
             rate=self._rate(now_us),
             unread=self.unread,
             unread_reason=self.unread_reason,
+            outliers=self.outliers,
             symbols_left_out=len(self._left_out),
             lost=self.lost,
             bytes=len(self.symbols) * SERIES_BYTES + self.analytics.bytes,
@@ -265,6 +297,12 @@ class QuoteFeed:
         if not self._began_us or known < 1:
             return None
         return sum(count for at, count in self._seconds if second - known <= at < second) / known
+
+
+def _note(tape: TradeTape, tick: Tick, partition: int, offset: int, *, outlier: bool) -> None:
+    tape.partitions.add(partition)
+    if tick.size:
+        tape.trades.append(trade_of(tick, partition, offset, outlier=outlier))
 
 
 def _extent(request: PageRequest) -> tuple[int, int]:
@@ -300,6 +338,7 @@ class QuoteFeeds:
         self._backend = sources.backend
         self._limits = sources.config.limits
         self._clock_us = clock_us
+        self.reading = asyncio.Semaphore(READERS_MAX)  # pages of history that charts request
         self._feeds: dict[str, QuoteFeed] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
