@@ -10,10 +10,9 @@ HEIGHT: Final = 24
 
 
 def path(values: Sequence[float | None]) -> str:
-    """A path from the left to the right edge, with 0 or the minimum at the bottom. Unknown values are gaps; those
-    before the first known one are left out, so a young series fills the width."""
+    """A path from the left to the right edge, with 0 or the minimum at the bottom. Unknown values are gaps, so that all
+    lines of a table show the same time."""
     known = [value for value in values if value is not None]
-    values = begun(values)
     if not known or len(values) < 2:
         return ""
     low, high = min(0.0, *known), max(known)
@@ -33,7 +32,7 @@ def path(values: Sequence[float | None]) -> str:
 
 
 def begun(values: Sequence[float | None]) -> Sequence[float | None]:
-    """The values from the first known one on."""
+    """The values from the first known one on, for a line that fills its width."""
     first = next((number for number, value in enumerate(values) if value is not None), len(values))
     return values[first:]
 

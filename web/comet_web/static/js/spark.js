@@ -3,9 +3,8 @@
 const WIDTH = 120;
 const HEIGHT = 24;
 
-export function sparkPath(all) {
-  const known = all.filter((value) => value !== null && value !== undefined);
-  const values = all.slice(all.findIndex((value) => value !== null && value !== undefined));
+export function sparkPath(values) {
+  const known = values.filter((value) => value !== null && value !== undefined);
   if (!known.length || values.length < 2) return "";
   let [low, high] = [Math.min(0, ...known), Math.max(...known)];
   if (high <= low) high = low + 1;
