@@ -36,6 +36,12 @@ class Feed:
         }  # fmt: skip
         await self._producer.send(self.topic, value, key=symbol.encode(), timestamp_us=at_us)
 
+    async def trade(self, symbol: str, last: float, *, bid: float, ask: float, size: int) -> None:
+        at_us = time.time_ns() // 1000
+        value = {"symbol": symbol, "bid": bid, "ask": ask, "last": last, "last_size": size, "timestamp_us": at_us}
+        await self._producer.send(self.topic, value, key=symbol.encode(), timestamp_us=at_us)
+        await self._producer.flush()
+
     async def past(self, symbol: str, price: float, seconds: int) -> None:
         """A quote a second until now."""
         for ago in range(seconds, 0, -1):
@@ -112,8 +118,11 @@ async def test_another_symbol_and_another_step_are_in_the_address(page: Page, st
         await feed.past("MSFT", 424, 90)
         await page.goto(stage.at(feed.at))
         await live(page)
+        await page.evaluate("window.same = true")
         await row(page, "MSFT").click()
         await expect(page).to_have_url(re.compile("symbol=MSFT"))
+        await expect(page).to_have_title(re.compile("Quotes of MSFT"))
+        assert await page.evaluate("window.same"), "another symbol is shown without loading the page again"
         await expect(page.get_by_role("heading", name="MSFT")).to_be_visible()
         await live(page)
         await page.get_by_role("link", name="1 m", exact=True).click()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from comet_web.document import DASH
-from comet_web.facts import Candles, Quote, Quotes
+from comet_web.facts import Candles, Quote, Quotes, TapeTrade
 from comet_web.page_request import PageRequest
 from comet_web.views.quotes import view
 
@@ -111,3 +111,34 @@ def test_a_quote_without_a_price_or_a_first_one_has_dashes() -> None:
     bare = replace(APPLE, bid=None, ask=None, first=None, volume=None)
     found = cells(replace(QUOTES, quotes={"AAPL": bare}), "AAPL")
     assert (found["bid"], found["spread"], found["change"], found["percent"], found["volume"]) == (DASH,) * 5
+
+
+def test_a_watchlist_has_the_symbols_of_the_address() -> None:
+    asked = PageRequest("/quotes", query={"symbols": "EURUSD,GONE,EURUSD"})
+    document = view(QUOTES, asked)
+    assert [row.key for row in document.tables["watchlist"].rows] == ["EURUSD"]
+    assert (document.fields["watched"].text, document.fields["watching"].text) == ("EURUSD", "1 of 2 symbols")
+    assert document.fields["symbols"].text == "AAPL,EURUSD"
+    assert view(QUOTES, ASKED).fields["watching"].text == ""
+
+
+def test_charts_beside_the_first_have_a_symbol_a_price_and_a_forming_candle() -> None:
+    document = view(replace(QUOTES, others=[("EURUSD", CANDLES)]), ASKED)
+    assert list(document.charts) == ["price", "price-2", "spread"]
+    names = ("panes", "symbol-2", "last-2", "forming-2")
+    assert [document.fields[name].text for name in names] == ["2", "EURUSD", "1.0834", "1.5,1.75,1.5,1.625,3"]
+    assert document.charts["price-2"].summary.startswith("EURUSD, 1 candles of 1s")
+
+
+def test_trades_have_a_side_and_outliers_a_mark() -> None:
+    tape = [
+        TapeTrade(NOW, 228.52, 1_500.0, "buy", 2, 41, False),
+        TapeTrade(NOW - 1_500, 263.8, 100.0, "sell", 2, 40, True),
+    ]
+    document = view(replace(QUOTES, tape=tape * 20, outliers=1), ASKED)
+    first, second = document.tables["tape"].rows[:2]
+    assert [cell.text for cell in first.cells] == ["21:57:20.000", "228.52", "1.50 k", "buy"]
+    assert (second.cells[1].text, second.cells[1].tone, second.key) == ("◇ 263.80", "muted", "2-40")
+    assert len(document.tables["tape"].rows) == 30
+    assert document.fields["left_out"].text == "1 price left out, far from bid and ask"
+    assert document.fields["spread"].text == "0.03 (1.3 bp)"

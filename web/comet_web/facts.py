@@ -274,6 +274,7 @@ class Quotes:
     symbol: str = ""  # of the candles
     candles: Candles | None = None
     tape: Sequence[TapeTrade] = ()  # of that symbol, newest first
+    others: Sequence[tuple[str, Candles]] = ()  # of symbols in charts beside it
     partition: int | None = None  # of the latest quote of that symbol
     offset: int | None = None
     since_us: int | None = None  # start of the known history

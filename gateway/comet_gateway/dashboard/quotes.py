@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, TopicNotFound
@@ -55,6 +55,7 @@ BUFFER: Final = 100_000  # records that a feed may lag before it skips some
 SETTLED_US: Final = 400_000  # after its end, until a candle counts as final
 READERS_MAX: Final = 2
 RATE_S: Final = 10
+PANES: Final = ("2", "4")  # charts side by side, if more than one
 COUNTS: Final = {"1s": 240, "1m": 240, "5m": 288, "15m": 96}  # of candles on a page
 
 
@@ -252,6 +253,7 @@ class QuoteFeed:
         chosen = request.query.get("symbol", "")
         if chosen not in quotes:
             chosen = min(quotes, default="")
+        others = _others(request, chosen, self.symbols)
         shown = self.symbols.get(chosen)
         position = (None, None) if shown is None or shown.position == (NEVER, NEVER) else shown.position
         quoted_us = max((symbol.latest.time_us for symbol in self.symbols.values()), default=None)
@@ -263,6 +265,7 @@ class QuoteFeed:
             quotes,
             symbol=chosen,
             candles=None if shown is None else _candles(shown, request, end_s, since_s),
+            others=[(name, _candles(self.symbols[name], request, end_s, since_s)) for name in others],
             tape=() if shown is None else tuple(reversed(shown.tape.trades)),
             partition=position[0],
             offset=position[1],
@@ -297,6 +300,15 @@ class QuoteFeed:
         if not self._began_us or known < 1:
             return None
         return sum(count for at, count in self._seconds if second - known <= at < second) / known
+
+
+def _others(request: PageRequest, chosen: str, symbols: Collection[str]) -> list[str]:
+    """The symbols of the charts beside the first: those that the address names, then the first others."""
+    panes = request.query.get("panes", "")
+    count = int(panes) - 1 if panes in PANES else 0
+    named = [name for name in request.query.get("also", "").split(",", count) if name in symbols]
+    others = sorted(name for name in symbols if name != chosen) if len(named) < count else ()
+    return list(dict.fromkeys([*named, *others]))[:count]
 
 
 def _note(tape: TradeTape, tick: Tick, partition: int, offset: int, *, outlier: bool) -> None:

@@ -1,16 +1,17 @@
-"""The page of quotes: the latest price of every symbol and the candles of one. Pure."""
+"""The page of quotes: the latest prices of a watchlist, and the candles and trades of one symbol. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from comet_web.components import numbers
 from comet_web.components.table import shaped
-from comet_web.document import DASH, UNKNOWN, Cell, Chart, Column, Document, Row
-from comet_web.facts import STEPS_S, Candles, Quote, Quotes
+from comet_web.document import UNKNOWN, Cell, Column, Document, Row, Table
+from comet_web.facts import Quote, Quotes, TapeTrade
 from comet_web.page_request import PageRequest, path
 from comet_web.views import quotes_analytics as analytics
+from comet_web.views import quotes_charts
 from comet_web.views.quotes_cells import DIGITS_MAX, clock, digits_of, moment, price, seconds_text, volume
 
 STOPPED_US: Final = 5_000_000  # without a quote until the feed counts as stopped
@@ -24,23 +25,52 @@ COLUMNS: Final = (
     Column("bid", "Bid", numeric=True, hidden=True),
     Column("ask", "Ask", numeric=True, hidden=True),
     Column("spread", "Spread", numeric=True, hidden=True),
-    Column("volume", "Volume", numeric=True, hidden=True),
-    Column("trend", "15 min", sortable=False, wide=False),
+    Column("volume", "Volume", numeric=True, wide=False),
+    Column(
+        "trend",
+        "15 min",
+        sortable=False,
+        wide=False,
+        title="price of the last 15 minutes; the scale is the symbol's own, from its lowest to its highest price",
+    ),
     Column("age", "Age", numeric=True, title="since the last quote", hidden=True),
     Column("records", "Quotes", numeric=True, hidden=True),
 )
+TAPE_COLUMNS: Final = (
+    Column("time", "Time", sortable=False, title="UTC"),
+    Column("price", "Price", numeric=True, sortable=False, wide=False),
+    Column("size", "Size", numeric=True, sortable=False, wide=False),
+    Column(
+        "side", "Side", sortable=False, wide=False, title="of the aggressor: a purchase at the ask, a sale at the bid"
+    ),
+)
+TAPE_ROWS: Final = 30
+WATCHED_MAX: Final = 200  # symbols in an address
 
 
 def view(facts: Quotes, request: PageRequest) -> Document:
-    rows = [_row(quote, facts.time_us, request) for quote in facts.quotes.values()]
+    watched = watched_of(facts.quotes, request)
+    rows = [_row(quote, facts.time_us, request) for quote in watched.values()]
     watch = shaped("watchlist", COLUMNS, rows, request, sort="symbol")
     return Document(
         facts.time_us,
         f"Quotes of {facts.symbol}" if facts.symbol else "Quotes",
-        {**_source(facts), **_chosen(facts, request), **analytics.fields(facts, stopped=stopped(facts))},
-        {"watchlist": watch, **analytics.tables(facts, request)},
-        _charts(facts, request),
+        {
+            **_source(facts),
+            **_chosen(facts, request),
+            **_others(facts),
+            **_watching(facts, watched),
+            **analytics.fields(facts, stopped=stopped(facts)),
+        },
+        {"watchlist": watch, "tape": _tape(facts, request), **analytics.tables(facts, request)},
+        quotes_charts.charts(facts, request),
     )
+
+
+def watched_of(quotes: Mapping[str, Quote], request: PageRequest) -> Mapping[str, Quote]:
+    """The quotes of the symbols that the address names, all without one."""
+    named = [name for name in request.query.get("symbols", "").split(",", WATCHED_MAX) if name]
+    return {name: quotes[name] for name in dict.fromkeys(named) if name in quotes} if named else quotes
 
 
 def stopped(facts: Quotes) -> bool:
@@ -105,6 +135,8 @@ def _left_out(facts: Quotes) -> str:
     parts = []
     if facts.unread:
         parts.append(f"{numbers.counted(facts.unread, 'record')} skipped, not quotes: {facts.unread_reason}")
+    if facts.outliers:
+        parts.append(f"{numbers.counted(facts.outliers, 'price')} left out, far from bid and ask")
     if facts.symbols_left_out:
         parts.append(f"{numbers.counted(facts.symbols_left_out, 'symbol')} beyond the limit not shown")
     if facts.lost:
@@ -129,11 +161,11 @@ def _chosen(facts: Quotes, request: PageRequest) -> dict[str, Cell]:
         "change": _change(quote, digits, percent=True),
         "bid": price(quote.bid, digits),
         "ask": price(quote.ask, digits),
-        "spread": _spread(quote, digits),
+        "spread": _spread(quote, digits, basis_points=True),
         "volume": volume(quote.volume),
         "at": moment(quote.time_us),
         "place": _record(facts),
-        "forming": Cell("" if old else _forming(facts, request)),
+        "forming": Cell("") if old else quotes_charts.forming(facts.candles, analytics.lines(facts, request)),
     }  # fmt: skip
 
 
@@ -146,13 +178,49 @@ def _record(facts: Quotes) -> Cell:
     return Cell(f"partition {facts.partition}, offset {facts.offset:,}", href=href)
 
 
-def _forming(facts: Quotes, request: PageRequest) -> str:
-    """The forming candle and the values of its lines, for the chart: numbers separated by commas."""
-    candles = facts.candles
-    if candles is None or candles.forming is None:
-        return ""
-    figures = (*candles.forming[:5], *(line.forming for line in analytics.lines(facts, request)))
-    return ",".join("" if value is None else f"{value:.10g}" for value in figures)
+# ---- the other charts, the watchlist, the trades
+
+
+def _others(facts: Quotes) -> dict[str, Cell]:
+    """The number of charts; symbol, price, change and forming candle of those beside the first."""
+    found = {"panes": Cell(str(1 + len(facts.others)))}
+    for number, (symbol, candles) in enumerate(facts.others, 2):
+        quote = facts.quotes[symbol]
+        digits = digits_of(quote)
+        found |= {
+            f"symbol-{number}": Cell(symbol),
+            f"last-{number}": price(quote.last, digits),
+            f"change-{number}": _change(quote, digits, percent=True),
+            f"forming-{number}": Cell("") if stopped(facts) else quotes_charts.forming(candles, []),
+        }
+    return found
+
+
+def _watching(facts: Quotes, watched: Mapping[str, Quote]) -> dict[str, Cell]:
+    left = len(facts.quotes) - len(watched)
+    return {
+        "symbols": Cell(",".join(sorted(facts.quotes))),
+        "watched": Cell(",".join(watched)),
+        "watching": Cell(f"{len(watched)} of {numbers.counted(len(facts.quotes), 'symbol')}" if left else ""),
+    }
+
+
+def _tape(facts: Quotes, request: PageRequest) -> Table:
+    digits = digits_of(facts.quotes.get(facts.symbol))
+    rows = [_trade(trade, digits) for trade in facts.tape[:TAPE_ROWS]]
+    return shaped("tape", TAPE_COLUMNS, rows, request, main=False)
+
+
+def _trade(trade: TapeTrade, digits: int) -> Row:
+    tone = {"buy": "good", "sell": "bad"}.get(trade.side, "")
+    shown = price(trade.price, digits, tone)
+    if trade.outlier:
+        shown = Cell(
+            f"◇ {shown.text}", trade.price, tone="muted", title="far from bid and ask: in no candle and figure"
+        )
+    text = numbers.moment_text(trade.time_us)
+    cells = (Cell(text[11:23], trade.time_us, title=text), shown, volume(trade.size), Cell(trade.side, tone=tone))
+    return Row(f"{trade.partition}-{trade.offset}", cells)
 
 
 # ---- rows
@@ -176,13 +244,15 @@ def _percent(quote: Quote) -> Cell:
     return Cell(f"{share:+.2f}", round(share, 4), tone="good" if share > 0 else "bad" if share < 0 else "")
 
 
-def _spread(quote: Quote, digits: int) -> Cell:
+def _spread(quote: Quote, digits: int, *, basis_points: bool = False) -> Cell:
     if quote.bid is None or quote.ask is None:
         return UNKNOWN
     spread = round(quote.ask - quote.bid, digits)
     middle = (quote.ask + quote.bid) / 2
-    title = f"{1e4 * spread / middle:.2f} basis points" if middle else ""
-    return Cell(f"{spread:,.{digits}f}", spread, title=title)
+    share = f"{1e4 * spread / middle:.1f}" if middle else ""
+    if basis_points and share:
+        return Cell(f"{spread:,.{digits}f} ({share} bp)", spread, title=f"{share} basis points of the price")
+    return Cell(f"{spread:,.{digits}f}", spread, title=f"{share} basis points" if share else "")
 
 
 def age(time_us: int, heard_us: int) -> Cell:
@@ -216,46 +286,3 @@ def _above_least(prices: Sequence[float | None]) -> list[float | None]:
     """Prices less the minimum: a sparkline starts at zero, and prices are far from it."""
     least = min((price for price in prices if price is not None), default=0.0)
     return [None if price is None else round(price - least, DIGITS_MAX) for price in prices]
-
-
-# ---- charts
-
-
-def _charts(facts: Quotes, request: PageRequest) -> dict[str, Chart]:
-    candles = facts.candles
-    if candles is None:
-        return {}
-    line = request.query.get("draw") == "line"
-    over = analytics.lines(facts, request)
-    values = (candles.open, candles.high, candles.low, candles.close, candles.volume, *(each.values for each in over))
-    name = next((name for name, step_s in STEPS_S.items() if step_s == candles.step_s), "1s")
-    known = [close for close in candles.close if close is not None]
-    lows = [low for low in candles.low if low is not None]
-    highs = [high for high in candles.high if high is not None]
-    summary = (
-        f"{facts.symbol}, {len(known)} candles of {name}: from {known[0]:g} to {known[-1]:g}, "
-        f"between {min(lows):g} and {max(highs):g}"
-        if known
-        else f"{facts.symbol}: no completed {name} candle yet"
-    )
-    return {
-        "price": Chart(
-            "price",
-            ("open", "high", "low", "close", "volume", *(each.name for each in over)),
-            candles.step_s,
-            candles.end_us,
-            values,
-            kind="candle-line" if line else "candle",
-            summary="; ".join([summary, *(text for each in over if (text := each.summary))]),
-        ),
-        "spread": Chart(
-            "spread", ("spread",), candles.step_s, candles.end_us, (candles.spread,), summary=_spread_summary(candles)
-        ),
-    }
-
-
-def _spread_summary(candles: Candles) -> str:
-    known = [spread for spread in candles.spread if spread is not None]
-    if not known:
-        return DASH
-    return f"spread {known[-1]:.4g}, average {sum(known) / len(known):.4g}, max {max(known):.4g}"

@@ -22,6 +22,7 @@ OTHERS_LATE_US: Final = 15_000_000  # for queries that run less often than the l
 SILENT_US: Final = 10_000_000  # without a report of any query: the analytics are late
 LEADING: Final = "bars.1s"  # the query whose progress counts
 BARS_SHOWN: Final = 10
+ALERTS_SHOWN: Final = 12
 
 # Output topics of a job: the rest of the topic's name, and its content.
 OUTPUTS: Final = (
@@ -121,6 +122,7 @@ def fields(facts: Quotes, *, stopped: bool) -> dict[str, Cell]:
         "analytics-left-out": Cell(_left_out(facts), tone="warn" if _left_out(facts) else ""),
         "bars-of": Cell(_bars_of(facts)),
         "window-of": Cell(_window_of(facts)),
+        "alerts-of": Cell(_alerts_of(facts)),
     }
 
 
@@ -129,7 +131,7 @@ def tables(facts: Quotes, request: PageRequest) -> dict[str, Table]:
     digits = digits_of(facts.quotes.get(facts.symbol))
     stats = found.stats.values()
     traded = sum(stat.volume or 0.0 for stat in stats)
-    alerts = [_alert_row(alert, facts, request) for alert in found.alerts]
+    alerts = [_alert_row(alert, facts, request) for alert in found.alerts[:ALERTS_SHOWN]]
     jobs = [_job_row(job, facts) for job in found.jobs.values()]
     bars = [_bar_row(bar, digits) for bar in found.bars[:BARS_SHOWN]]
     ranked = [_stat_row(stat, facts, request) for stat in stats]
@@ -230,6 +232,8 @@ def late_results(facts: Quotes, health: AnalyticsHealth) -> list[str]:
     """Tables with late results: all if the job is late, else those whose query is."""
     bars = f"bars.{step_name(facts)}"
     of = {"bars": bars, "lines": bars, "alerts": "alerts", "stats": "stats", "volumes": "stats"}
+    if facts.analytics.lines is None:
+        del of["lines"]
     return [name for name, query in of.items() if health.late or _is_late(facts, query)]
 
 
@@ -285,6 +289,11 @@ def _bars_of(facts: Quotes) -> str:
 def step_name(facts: Quotes) -> str:
     """The name of the step of the bars shown."""
     return next((name for name, of_s in STEPS_S.items() if of_s == facts.analytics.bars_step_s), "")
+
+
+def _alerts_of(facts: Quotes) -> str:
+    count = len(facts.analytics.alerts)
+    return f"newest {ALERTS_SHOWN} of {count}" if count > ALERTS_SHOWN else ""
 
 
 def _window_of(facts: Quotes) -> str:

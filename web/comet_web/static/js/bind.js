@@ -1,4 +1,5 @@
-// Shows a document on the page: fields, tables, charts. Page scripts get it by "comet:document".
+// Shows a document on the page: fields, tables, charts. Page scripts get it by "comet:document". Charts below
+// [data-own-charts] are updated by the script of their page.
 
 import { fill } from "./cell.js";
 import { Chart } from "./chart.js";
@@ -18,7 +19,7 @@ export function put(shown, fresh) {
   }
   for (const figure of document.querySelectorAll("[data-chart]")) {
     const chart = shown.charts[figure.dataset.chart];
-    if (chart) chartOf(figure, chart).update(chart);
+    if (chart && !figure.closest("[data-own-charts]")) chartOf(figure, chart).update(chart);
   }
   document.getElementById("main").removeAttribute("aria-busy");
 }
@@ -36,6 +37,11 @@ export function tableOf(id) {
 // A chart on the page, for scripts that add to its document; undefined before it is shown.
 export function chartAt(id) {
   return charts.get(document.querySelector(`[data-chart="${CSS.escape(id)}"]`));
+}
+
+// The same, made if need be.
+export function chartFor(id, looks) {
+  return chartOf(document.querySelector(`[data-chart="${CSS.escape(id)}"]`), looks);
 }
 
 // Shows why the page is not updated, above the last known content.

@@ -1,6 +1,6 @@
 // Changes the query of the page without loading it again: sort, filter, range, page of a table.
 //
-// Links with `data-soft` are followed this way. The address always matches the content; Back works.
+// Links with `data-soft`, and those in the rows of a table below [data-soft-rows], are followed this way. The address always matches the content; Back works.
 
 import { root } from "./el.js";
 import { live } from "./live.js";
@@ -55,7 +55,7 @@ function choices() {
 }
 
 document.addEventListener("click", (event) => {
-  const link = event.target.closest?.("a[data-soft]");
+  const link = event.target.closest?.("a[data-soft], [data-soft-rows] tbody a[href]");
   if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   navigate(link.href);

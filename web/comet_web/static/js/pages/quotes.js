@@ -1,12 +1,13 @@
-// The page of quotes: the forming candle, flashing prices, pins and alerts stored in this browser.
+// The page of quotes: flashing prices, pins and alerts stored in this browser. Its charts are in quote_panes.js.
 
 import { on } from "../actions.js";
-import { chartAt } from "../bind.js";
 import { form } from "../dialog.js";
 import { el } from "../el.js";
 import { withQuery } from "../navigate.js";
+import { Panes } from "../quote_panes.js";
 import { store, stored } from "../stored.js";
 import { toast } from "../toast.js";
+import { put as putWatched, recall } from "../watchlist.js";
 
 const PINS_MAX = 12;
 const ALERTS_MAX = 50;
@@ -18,12 +19,16 @@ let pins = stored("quotes.pins", []);
 let alerts = stored("quotes.alerts", []); // {symbol, over: bool, price}
 let before = new Map(); // the last shown price of each symbol
 let now = null; // the document
+let panes = null;
 
-export function start() {
+export function start({ live }) {
+  panes = new Panes(live);
+  recall();
   on("pin", pin);
   on("alert", alertOf);
   document.addEventListener("comet:document", ({ detail }) => show(detail));
   mark(chosen());
+  if (live.document) show(live.document); // it came before this script
 }
 
 function chosen() {
@@ -36,10 +41,13 @@ function show(found) {
   for (const node of document.querySelectorAll("[data-when-kind]")) node.hidden = node.dataset.whenKind !== kind;
   analytics(found.fields);
   const { rows } = found.tables.watchlist;
-  forming(found);
+  panes.show(found);
+  putWatched(found, text(found.fields.symbol));
   flash(rows);
   watch(rows);
   mark(text(found.fields.symbol));
+  const title = `Quotes of ${text(found.fields.symbol)} · ${document.title.split(" · ").slice(1).join(" · ")}`;
+  if (document.title !== title) document.title = title;
   pinned(rows);
 }
 
@@ -55,17 +63,6 @@ function analytics(fields) {
     node.toggleAttribute("data-late");
     if (result === "lines") document.dispatchEvent(new CustomEvent("comet:theme")); // the chart updates its colours
   }
-}
-
-// ---- the chart: its document has completed candles; the forming one follows them
-
-function forming({ charts, fields }) {
-  const { price } = charts;
-  const written = text(fields.forming);
-  if (!price || !written) return;
-  const tail = written.split(",").map((each) => (each === "" ? null : Number(each)));
-  const values = price.values.map((line, at) => [...line.slice(1), tail[at] ?? null]);
-  chartAt("price")?.update({ ...price, values, end_us: price.end_us + price.step_s * 1e6 });
 }
 
 // ---- rows
