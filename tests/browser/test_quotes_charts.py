@@ -26,7 +26,7 @@ RANGE = f"""async () => {{
     return {{
         from_s: chart.range.from_us / 1e6, to_s: chart.range.to_us / 1e6, count: chart.count,
         closes: Object.fromEntries(close.map((value, at) => [Math.round(start_s) + at - 1, value])),
-        names: chart.data.names,
+        names: chart.data.names, spreads: chartAt("spread").data.values[0].filter((value) => value !== null).length,
     }};
 }}"""
 MADE = """() => {
@@ -125,7 +125,7 @@ async def test_a_new_candle_costs_one_value_of_each_indicator(page: Page, stage:
         for (let to = 32; to <= 40; to += 1) store.put(part(to - 20, to), made.map((line) => line[to] ?? 1));
         store.put(part(20, 40), null);
         const page = (from, to, begins) => ({start_us: (1000 + from) * 1e6, open: made[0].slice(from, to),
-            high: made[1].slice(from, to), low: made[2].slice(from, to), close: made[3].slice(from, to),
+            spread: [], high: made[1].slice(from, to), low: made[2].slice(from, to), close: made[3].slice(from, to),
             volume: made[4].slice(from, to), begins});
         store.putBefore(page(4, 10, ""));
         const reached = store.reached;
@@ -202,6 +202,7 @@ async def test_older_candles_load_as_one_pans(page: Page, stage: Stage) -> None:
         assert found["to_s"] - found["from_s"] == pytest.approx(span)
         known = {int(second): close for second, close in found["closes"].items() if close is not None}
         assert {second: known.get(second) for second in prices} == prices
+        assert found["spreads"] >= len(prices)
         await expect(begins).to_contain_text("the log begins there")
         await shot(page, "quotes-begin")
 

@@ -6,6 +6,7 @@ import { INDICATORS, IndicatorLines } from "./indicators.js";
 
 export const CANDLES_MAX = 20_000;
 const CORE = 5; // open, high, low, close, volume; then the lines of the document
+const SPREAD = "spread"; // one of them, with a chart of its own
 const CLOSE = 3;
 
 export class CandleStore {
@@ -32,12 +33,17 @@ export class CandleStore {
   // The names and values of a chart, with the indicators chosen, except for those that have a chart of their own.
   chart() {
     const over = [...this.indicators.values()].filter(({ indicator }) => !indicator.apart);
+    const isShown = (_, at) => this.names[at] !== SPREAD;
     return {
-      names: [...this.names, ...over.flatMap(({ indicator }) => indicator.names)],
-      values: [...this.lines, ...over.flatMap(({ lines }) => lines)],
+      names: [...this.names.filter(isShown), ...over.flatMap(({ indicator }) => indicator.names)],
+      values: [...this.lines.filter(isShown), ...over.flatMap(({ lines }) => lines)],
       end_us: this.end_us,
       step_s: this.step_us / 1e6,
     };
+  }
+
+  get spread() {
+    return this.lines[this.names.indexOf(SPREAD)];
   }
 
   choose(keys) {
@@ -91,6 +97,7 @@ export class CandleStore {
       const to = start + at - this.first;
       if (page.close[at] === null || to >= this.count || this.lines[CLOSE][to] !== null) continue;
       core.forEach((line, which) => (this.lines[which][to] = line[at]));
+      if (this.spread) this.spread[to] = page.spread[at];
       found += 1;
     }
     this.reached = Math.min(this.reached ?? start, start);
@@ -123,9 +130,8 @@ export class CandleStore {
   }
 
   #named(names) {
-    const { count } = this;
+    const over = names.slice(CORE).map((name) => this.lines[this.names.indexOf(name)] ?? new Array(this.count).fill(null));
     this.names = [...names];
-    const over = names.slice(CORE).map(() => new Array(count).fill(null));
     this.lines = [...this.lines.slice(0, CORE), ...over];
   }
 

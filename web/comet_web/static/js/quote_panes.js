@@ -2,7 +2,7 @@
 // candles as it is panned.
 //
 //   document ─► CandleStore ─┬─► Chart            candles, the job's lines, indicators
-//   channel  ─► (older)      └─► volatility       of the first chart
+//   channel  ─► (older)      └─► volatility, spread   of the first chart
 
 import { chartFor } from "./bind.js";
 import { CandleHistory } from "./candle_history.js";
@@ -30,6 +30,7 @@ export class Panes {
     const loading = textOf(found.fields.state) === "loading history";
     for (const pane of this.panes) pane.show(found, this.chosen, loading);
     this.#volatility();
+    this.#spread(found.charts.spread);
     this.#want();
   }
 
@@ -61,6 +62,13 @@ export class Panes {
       end_us: candles.end_us,
       summary: last === undefined ? "not enough candles yet" : `${last.toPrecision(3)} %, ${found.indicator.title}`,
     });
+  }
+
+  #spread(chart) {
+    const candles = this.panes[0].store;
+    if (!chart || !candles?.spread) return;
+    const shown = { ...chart, values: [candles.spread], step_s: candles.step_us / 1e6, end_us: candles.end_us };
+    chartFor("spread", chart).update(shown);
   }
 
   #want() {
@@ -98,7 +106,8 @@ class Pane {
     const written = textOf(fields[`forming${this.suffix}`]);
     const forming = written ? written.split(",").map((each) => (each === "" ? null : Number(each))) : null;
     this.store.choose(chosen);
-    this.store.put(chart, forming);
+    if (this.suffix) this.store.put(chart, forming);
+    else this.store.put({ ...chart, names: [...chart.names, ...charts.spread.names], values: [...chart.values, ...charts.spread.values] }, forming);
     this.#draw();
   }
 
