@@ -313,6 +313,9 @@ async def test_a_page_of_history_says_what_is_wrong(monkeypatch: pytest.MonkeyPa
         for wrong in ({"symbol": "Z"}, {"step": "7s"}):
             with pytest.raises(Problem, match=r"symbol|step"):
                 await history(found, before_us, **wrong)  # type: ignore[arg-type]
-        monkeypatch.setattr(candle_history, "RECORDS_MAX", 0)
+        monkeypatch.setattr(candle_history, "READ_S", 0.0)
+        with pytest.raises(Problem, match="could not be read within 0 s"):
+            await history(found, before_us)
+        monkeypatch.setattr(candle_history, "RECORDS_MAX", 0)  # nothing is read
         page = await history(found, before_us)
         assert (page["close"], page["begins"]) == ([], candle_history.TOO_MANY)

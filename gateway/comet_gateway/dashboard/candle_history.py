@@ -151,7 +151,7 @@ class LogCandles:
         while True:
             begins = await admin.offsets(self._topic, AtTime(page.start_us))
             ranges = {
-                index: (begins.get(index, latest[index]), ends.get(index, latest[index]))
+                index: (begin := begins.get(index, latest[index]), max(begin, ends.get(index, latest[index])))
                 for index in self._partitions
                 if index in latest
             }
@@ -161,9 +161,13 @@ class LogCandles:
                 return Page(page.end, page.end, page.step_s), [], TOO_MANY
             page = Page(page.first + (page.end - page.first + 1) // 2, page.end, page.step_s)
         series = CandleSeries(page.step_s, page.end - page.first)
-        async with asyncio.timeout(READ_S):
-            for index, (begin, end) in ranges.items():
-                await self._read(index, begin, end, page, series)
+        try:
+            async with asyncio.timeout(READ_S):
+                for index, (begin, end) in ranges.items():
+                    await self._read(index, begin, end, page, series)
+        except TimeoutError:
+            text = f"{page.end - page.first} candles could not be read within {READ_S:.0f} s; retry later"
+            raise Problem("TIMEOUT", text) from None
         found = list(series.candles(page.end, page.end - page.first, 0))
         if all(begin <= starts.get(index, 0) for index, (begin, _) in ranges.items()):
             known = next((at for at, one in enumerate(found) if one is not None), len(found))
