@@ -189,7 +189,7 @@ def test_a_bad_print_is_an_alert_and_nothing_else(spark: SparkSession) -> None:
     assert bars["A"]["spread_mean"] is None  # a trade's bid and ask are not a quote
     assert stats["A"]["high"] == 100.2 and stats["A"]["volatility"] == pytest.approx(math.log(1.002))
     assert [(row["kind"], row["symbol"], row["value"]) for row in alerts] == [("outlier", "A", pytest.approx(31.0))]
-    assert alerts[0]["text"] == "trade at 131.0, 31.0 % from bid 99.99 and ask 100.01"
+    assert alerts[0]["text"] == "trade at 131.0, 31.0 % off 99.99 / 100.01"
     assert alerts[0]["limit"] == pytest.approx(1.1)
 
 

@@ -67,7 +67,7 @@ def outliers(trades: DataFrame) -> DataFrame:
         at=sql.unix_micros("ts"),
         value=sql.col("value"),
         limit=sql.expr(f"100 * {OUTLIER_LIMIT} / middle"),
-        text=sql.format_string("trade at %s, %.1f %% from bid %s and ask %s", "price", "value", "bid", "ask"),
+        text=sql.format_string("trade at %s, %.1f %% off %s / %s", "price", "value", "bid", "ask"),
     )
 
 

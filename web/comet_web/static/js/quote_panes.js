@@ -67,7 +67,8 @@ export class Panes {
   #spread(chart) {
     const candles = this.panes[0].store;
     if (!chart || !candles?.spread) return;
-    const shown = { ...chart, values: [candles.spread], step_s: candles.step_us / 1e6, end_us: candles.end_us };
+    const whole = candles.forms ? candles.spread.slice(0, -1) : candles.spread; // the forming candle has none
+    const shown = { ...chart, values: [whole], end_us: candles.end_us - (candles.forms ? candles.step_us : 0) };
     chartFor("spread", chart).update(shown);
   }
 
