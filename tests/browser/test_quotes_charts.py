@@ -85,7 +85,7 @@ async def test_indicators_are_what_is_counted_out(page: Page, stage: Stage) -> N
             returns = [math.log(prices[one] / prices[one - 1]) for one in range(count - 20, count)]
             expected["volatility"][at] = 100 * math.sqrt(math.fsum(change**2 for change in returns))
     for name, values in found.items():
-        # No value before there are enough candles, nor where there is none.
+        # Values begin with enough candles; a step without a candle has none.
         assert {at: value for at, value in enumerate(values) if value is not None} == pytest.approx(expected[name]), (
             name
         )

@@ -173,7 +173,7 @@ def test_a_bad_print_is_an_alert_and_nothing_else(spark: SparkSession) -> None:
         trade("A", 0.2, 131.0, 99.99, 100.01),
         trade("A", 0.3, 100.2, 99.9, 100.3),
         trade("B", 0.1, 100.0, None, None), trade("B", 0.2, 131.0, None, None),
-        trade("C", 0.1, 106.0, 99.0, 101.0),  # with a wide spread that is no outlier
+        trade("C", 0.1, 106.0, 99.0, 101.0),  # within its wide spread
     ]  # fmt: skip
     with comet.testing.broker({"quotes": 1, "trades": 1}) as broker:
         with comet.sync.Producer(broker.address) as producer:

@@ -24,7 +24,7 @@ def tick(price: float, bid: float | None = None, ask: float | None = None) -> Ti
         ([tick(100), tick(131), tick(100.1), tick(99)], [1]),
         ([tick(100), tick(131), tick(131.5), tick(130)], [1]),  # the second one confirms the jump
         ([tick(100), tick(131), tick(42), tick(100)], [1, 2]),
-        ([tick(100), tick(131, 0, 0), tick(100, 0, 100)], [1]),  # half a quote is none
+        ([tick(100), tick(131, 0, 0), tick(100, 0, 100)], [1]),  # half a quote
         ([tick(-5), tick(-5.1), tick(7), tick(-5)], [2]),
     ],
 )  # fmt: skip

@@ -6,8 +6,8 @@
      "spread": […], "begins": ""}
 
 One event, then the channel ends. The lists have a value for each step from `start_us` to `end_us`, which is `before_us`
-rounded down to a step; null without a quote. `begins` says why there are none before, if so. A page may be shorter than
-requested: so many records are read for it at most. Closing the channel stops the reading.
+rounded down to a step; null without a quote. `begins` is empty, or says why no candle is older. A page is shorter than
+requested where it has more than RECORDS_MAX records. Closing the channel stops the reading.
 
 Candles that the feed has in memory are taken from there, others are computed from the log, as the feed does.
 """
@@ -144,7 +144,7 @@ class LogCandles:
         self._check = PriceCheck()
 
     async def read(self, page: Page) -> tuple[Page, list[Candle | None], str]:
-        """The candles of the newest steps of the page that can be read, and why there are none before them, if so."""
+        """The page as far as it can be read, its candles, and why no candle is older: empty if the log goes on."""
         admin = self._backend.admin
         starts, latest = await admin.offsets(self._topic, "earliest"), await admin.offsets(self._topic, "latest")
         ends = await admin.offsets(self._topic, AtTime(page.end_us + LATE_US))

@@ -1,8 +1,8 @@
 """Outliers among the prices of one symbol. Pure.
 
 A price with a bid and an ask is an outlier if it is further from their middle than 1 % and five spreads: the rule of
-the demo's job. A last price that has not changed since it was in the market is none, however far the quotes have moved.
-A price without a quote is an outlier if it jumps, and the next one does not confirm it.
+the demo's job. A last price that has not changed since it was in the market stays good while the quotes move away from
+it. A price without a quote is an outlier if it jumps, and the next one does not confirm it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class PriceCheck:
     __slots__ = ("_good", "_suspect")
 
     def __init__(self, before: float | None = None) -> None:
-        self._good = before  # the last price that is none
+        self._good = before  # the last good price
         self._suspect: float | None = None
 
     def outlier(self, tick: Tick) -> bool:

@@ -19,7 +19,7 @@ export class CandleStore {
     this.forms = false; // the last one is forming
     this.reached = null; // the step up to which older candles are known
     this.paged = false; // it has older candles than documents gave
-    this.begins = ""; // why there are none before
+    this.begins = ""; // why no candle is older
   }
 
   get count() {
