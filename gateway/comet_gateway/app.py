@@ -25,6 +25,7 @@ from comet_gateway.dashboard.sources import Sources
 from comet_gateway.dashboard.subscriptions import SubscribableDashboard
 from comet_gateway.http import error_handlers
 from comet_gateway.http.auth import Gatekeeper
+from comet_gateway.http.cluster_links import cluster_links
 from comet_gateway.http.guard import Admission
 from comet_gateway.http.middleware import Front
 from comet_gateway.http.origins import Security
@@ -102,6 +103,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     state.config = config
     state.draining = asyncio.Event()
     state.security = Security(config)
+    cluster_links(config.clusters, config.cluster_name)  # raises InvalidArgument
     state.gatekeeper = Gatekeeper(config.tokens_file, user_key=oidc.key if oidc else None)
     provider = Provider(oidc) if oidc else None
     state.oidc = LoginFlow(oidc, provider) if oidc and provider else None

@@ -119,5 +119,7 @@ class GatewayConfig:
     docs: bool = True  # the page of the API
     dashboard: bool = True  # the dashboard
     quotes_topic: str = "quotes"  # the default topic of the quotes page
+    cluster_name: str = ""  # shown on every page; empty: the first bootstrap address
+    clusters: tuple[str, ...] = ()  # name=url: dashboards of other clusters, as links on every page
     log_level: str = "warning"
     limits: Limits = field(default_factory=Limits)

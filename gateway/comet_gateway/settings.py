@@ -17,6 +17,7 @@ from comet.errors import InvalidArgument
 from comet.settings.client import BOOTSTRAP_VARIABLE
 from comet.settings.server import Setting, Table
 from comet_gateway.config import GatewayConfig, Limits
+from comet_gateway.http.cluster_links import cluster_link
 from comet_gateway.http.origins import checked_origin
 
 PREFIX: Final = "COMET_GATEWAY_"
@@ -68,6 +69,8 @@ SETTINGS: Final = (
     _row("docs", "switch", "Whether the page of the API (/docs) is served."),
     _row("dashboard", "switch", "Whether the dashboard is served."),
     _row("quotes_topic", "text", "Default topic of the quotes page."),
+    _row("cluster_name", "text", "Name of the cluster on the dashboard's pages; default: the first initial broker."),
+    _row("clusters", "words", "Dashboards of clusters to switch to, such as prod=https://comet.example.com."),
     _row("log_level", "level", "Level of the log on stderr: debug, info, warning or error."),
     _size("body_bytes_max", "Size of a request's body as sent."),
     _size("document_bytes_max", "Size of a JSON document without records."),
@@ -160,6 +163,8 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
         raise InvalidArgument("tls_cert and tls_key belong together: give both or neither")
     for origin in values.get("origins", ()):
         checked_origin(origin)
+    for cluster in values.get("clusters", ()):
+        cluster_link(cluster)
     limits = Limits(**{name: value for name, value in values.items() if name in _LIMITS})
     plain = {name: value for name, value in values.items() if name not in _LIMITS}
     config = GatewayConfig(**plain, limits=limits)

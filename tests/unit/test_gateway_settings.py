@@ -59,12 +59,13 @@ OTHER: dict[str, tuple[str, Any]] = {
     "bytes": ("3MiB", 3 << 20),
     "duration": ("7s", 7_000),
     "seconds": ("1500ms", 1.5),
+    "clusters": ("a=https://a.example", ("a=https://a.example",)),
 }
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_every_setting_can_be_given_each_way(setting: Setting, tmp_path: Path) -> None:
-    text, value = OTHER[setting.kind]
+    text, value = OTHER.get(setting.name) or OTHER[setting.kind]
     beside: dict[str, Any] = {}
     if setting.name.startswith("tls_"):
         beside = {f"COMET_GATEWAY_TLS_{'KEY' if setting.name == 'tls_cert' else 'CERT'}": "x"}

@@ -16,11 +16,13 @@ import zstandard
 from starlette.types import Scope
 
 from comet.admin.acts import dialogs
+from comet_gateway.config import GatewayConfig
 from comet_gateway.dashboard.facts import LOADERS
 from comet_gateway.dashboard.page_request import address
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http import compression, sessions
 from comet_gateway.http.auth import ANONYMOUS, Principal
+from comet_gateway.http.cluster_links import cluster_links
 from comet_gateway.http.error_response import HTML
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.raw_route import Reply
@@ -72,10 +74,12 @@ async def as_csv(sources: Sources, page: Page, request: PageRequest) -> Reply:
 def _around(scope: Scope, sources: Sources | None, page: Page, request: PageRequest) -> dict[str, Any]:
     """The context of templates, beside the document."""
     root = scope.get("root_path", "")
+    config: GatewayConfig = scope["app"].state.config
     return {
         "root": root,
         "static": f"{root}/static/{render.version()}",
-        "cluster_name": sources.sampler.name if sources is not None else "",
+        "cluster_name": (config.cluster_name or sources.sampler.name) if sources is not None else "",
+        "clusters": cluster_links(config.clusters, config.cluster_name),
         "nav": NAV,
         "csrf": sessions.csrf(scope),
         "acts": _ACTS,

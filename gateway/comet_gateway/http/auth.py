@@ -115,6 +115,7 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/about/diagnostics.json"): _ADMIN,  # everything about the gateway, in one file for support
     # the dashboard
     **{("GET", path): Role(page.role) for page in PAGES for path in map(_template, (page.path, page.csv)) if path},
+    ("GET", "/palette"): _VIEWER,
     ("GET", "/static/{version}/{path}"): Role.ANYONE,
     ("WS", "/v1/ws"): _VIEWER,
     ("GET", "/v1/ws/schema"): Role.ANYONE,

@@ -49,6 +49,7 @@ NEEDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
         for path in (page.path, page.csv)
         if path
     },
+    ("GET", "/palette"): WHOLE,
     ("GET", "/static/{version}/{path}"): _NOTHING,
     ("WS", "/v1/ws"): _NOTHING,
     ("GET", "/v1/ws/schema"): _NOTHING,

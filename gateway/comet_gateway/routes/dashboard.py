@@ -1,12 +1,13 @@
-"""Routes of the dashboard: its pages as HTML and CSV, their static files. The OpenAPI leaves them out."""
+"""Routes of the dashboard: pages as HTML and CSV, the command palette, static files. The OpenAPI leaves them out."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
-from comet_gateway.dashboard import serving
+from comet_gateway.dashboard import palette_entries, serving
 from comet_gateway.dashboard.page_request import page_request_of
-from comet_gateway.http.raw_route import Answer, Endpoint, RawRoute
+from comet_gateway.dashboard.palette_entries import PALETTE
+from comet_gateway.http.raw_route import Answer, Endpoint, RawRoute, Reply
 from comet_web.pages import PAGES, Page
 
 router = APIRouter()
@@ -32,6 +33,14 @@ def _csv(page: Page) -> Endpoint:
     return endpoint
 
 
+async def palette(request: Request) -> Answer:
+    """Serves the entries of the command palette for a query."""
+    state, principal = request.app.state, request.scope["comet.principal"]
+    query = request.scope["query_string"].decode("latin-1")
+    found = page_request_of(PALETTE, {}, query, principal, is_open=state.gatekeeper.open)
+    return Reply(await palette_entries.answer(state.sources, found))
+
+
 _files = serving.Files()
 
 
@@ -50,4 +59,5 @@ for _one in PAGES:
         _add(_one.csv, _csv(_one), f"{_one.name} as CSV")
 for _one in PAGES:
     _add(_one.path, _page(_one), f"page {_one.name}")
+_add(PALETTE.path, palette, "palette")
 _add("/static/{version}/{path:path}", static, "static")

@@ -9,6 +9,7 @@ export const setKeys = (on) => store("keys", on);
 
 const SHORTCUTS = [
   [["?"], "Show shortcuts"],
+  [["Ctrl", "K"], "Find a page, topic, group, broker or action"],
   [["/"], "Filter"],
   [["g", "o"], "Overview"],
   [["g", "t"], "Topics"],
@@ -46,7 +47,7 @@ export function showKeys() {
   return open({ title: "Keyboard shortcuts", content: [...off, el("dl", { class: "keys" }, shown)] });
 }
 
-// `handlers`: {pause, theme}.
+// `handlers`: {pause, theme, palette}. Ctrl-K is no single key: it works also in text fields, and cannot be switched off.
 export function listen(handlers) {
   const single = {
     "?": showKeys,
@@ -60,6 +61,11 @@ export function listen(handlers) {
   };
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") return escape(event);
+    if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey) {
+      event.preventDefault();
+      if (document.querySelector("[data-palette]") && !document.querySelector("dialog[open]")) handlers.palette();
+      return;
+    }
     if (!keysOn() || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     if (document.querySelector("dialog[open]") || types(event.target)) return;
     if (event.key === " " && event.target.closest("button, a, summary, [tabindex='0']")) return;

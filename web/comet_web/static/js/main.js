@@ -8,6 +8,7 @@ import { fit } from "./fit.js";
 import { listen, showKeys } from "./keys.js";
 import { live } from "./live.js";
 import { here, navigate } from "./navigate.js";
+import { wanted } from "./stored.js";
 import { nextTheme } from "./theme.js";
 import { say } from "./toast.js";
 
@@ -55,6 +56,8 @@ function pause() {
   button.replaceChildren(icon(live.paused ? "play" : "pause"));
 }
 
+const palette = async () => (await import("./palette.js")).open();
+
 function theme() {
   say(`Theme: ${nextTheme()}`);
 }
@@ -64,6 +67,7 @@ document.addEventListener("click", async (event) => {
   if (found("pause")) pause();
   else if (found("theme-next")) theme();
   else if (found("keys")) showKeys();
+  else if (found("palette")) palette();
   else if (found("copy")) await copy(found("copy").dataset.copy);
   for (const open of document.querySelectorAll("details.chooser[open]")) {
     if (!open.contains(event.target)) open.open = false;
@@ -86,7 +90,7 @@ async function whole(load) {
 const passed = (ms) => new Promise((done) => setTimeout(done, ms));
 
 for (const frame of document.querySelectorAll(".frame:not([data-rows])")) fit(frame);
-listen({ pause, theme });
+listen({ pause, theme, palette });
 if (!STILL.has(page.dataset.page)) {
   live.watch(here());
   live.start();
@@ -94,3 +98,4 @@ if (!STILL.has(page.dataset.page)) {
 const { script } = page.dataset;
 if (script) (await whole(() => import(`./pages/${script}.js`))).start({ live, root, page: page.dataset.page, navigate });
 page.dataset.ready = ""; // buttons work now
+if (wanted()) (await import("./palette.js")).press();

@@ -19,3 +19,22 @@ export function store(name, value) {
     // Full or forbidden: it lasts as long as the page.
   }
 }
+
+// The action that the next page of this tab begins with, chosen in the command palette. Of the tab alone: another page
+// cannot set it.
+export function wanted(action) {
+  try {
+    if (action) sessionStorage.setItem(`${prefix}act`, action);
+    return sessionStorage.getItem(`${prefix}act`);
+  } catch {
+    return null;
+  }
+}
+
+export function done() {
+  try {
+    sessionStorage.removeItem(`${prefix}act`);
+  } catch {
+    // Nothing is there.
+  }
+}
