@@ -406,6 +406,7 @@ class RecordPreview:
     size: int  # of key and value, in bytes
     headers: tuple[tuple[str, bytes], ...] = ()
     encrypted: str = ""  # the id of the key by which the value is encrypted end to end
+    fields: tuple[tuple[str, str], ...] = ()  # kind and text of the chosen fields of its JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,6 +435,9 @@ class TopicRecords:
     cursor: str = ""
     problem: str = ""
     faulty: str = ""
+    fields: tuple[str, ...] = ()  # of JSON values, that are columns
+    suggested: tuple[str, ...] = ()  # that the records have
+    hint: str = ""  # why the filters match nothing
 
 
 # ---- access and the audit log: no secret is here

@@ -33,6 +33,7 @@ from comet_gateway.push.chunk import Slice
 from comet_gateway.push.events import Event, Failed, Lost
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.push.subscription import Subscription
+from comet_gateway.search.fields import Fields
 from comet_gateway.search.filters import Batch
 from comet_web.facts import WINDOW_S
 from comet_web.views import records as view
@@ -145,6 +146,7 @@ async def tail(session: ChannelSession, params: Mapping[str, Any]) -> AsyncItera
     query = topic_records.texts(params)
     topic = query.get("topic", "")
     selection = topic_records.selected({**query, "start": "live"})
+    fields = Fields.of(query.get("fields", ""))
     request = SubscribeRequest(
         topics=(topic,),
         partitions=frozenset(selection.partitions) or None,
@@ -162,7 +164,8 @@ async def tail(session: ChannelSession, params: Mapping[str, Any]) -> AsyncItera
             for message in session.received():
                 chosen.rows_wanted = message.get("rows") is not False
             rows, counts = chosen.sample()
-            shown = [view.wire(view.row(topic, topic_records.preview(batch, number))) for batch, number in rows]
+            previews = (topic_records.preview(batch, number, fields) for batch, number in rows)
+            shown = [view.wire(view.row(topic, preview)) for preview in previews]
             text = view.tail_summary(counts, filtered=bool(selection.filters))
             yield {"rows": shown, "text": text, **counts}
             tick = FULL_TICK_S if len(rows) == ROWS else TICK_S

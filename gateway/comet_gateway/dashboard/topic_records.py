@@ -4,7 +4,7 @@ The first content is the result of a short scan of the log; a longer search cont
 progress:
 
     {"rows": [row, …], "progress": {…}, "text": …}      repeatedly
-    {…, "end": {"reason": "limit", "cursor": "c1.…"}}   at last
+    {…, "end": {"reason": "limit", "cursor": "c1.…"}}   at last; with "nothing": why no record matches
 
 After a control frame with {"stop": true} the client gets the end at once, with a cursor to resume from.
 """
@@ -30,6 +30,8 @@ from comet_gateway.http.query_params import whole
 from comet_gateway.records.cursor import Cursor
 from comet_gateway.records.merge import Order
 from comet_gateway.schemas.records import PARTITION_MAX
+from comet_gateway.search.fields import SUGGESTED_OF_MAX, Fields, suggested
+from comet_gateway.search.filter_hints import hints
 from comet_gateway.search.filters import filters_of
 from comet_gateway.search.scan import Batch, Budget, Scan
 from comet_gateway.search.selection import Selection, located
@@ -63,8 +65,17 @@ async def load(sources: Sources, request: PageRequest, detail: TopicDetail) -> T
     except (Problem, CometError) as error:
         problem = error if isinstance(error, Problem) else Problem.of(error)
         return TopicRecords(detail, problem=problem.detail, faulty=_faulty(problem))
-    without = f"Shown {walk.without}." if walk.without else ""
-    return TopicRecords(detail, tuple(found), progress(walk.scan), walk.scan.reason, walk.cursor(), problem=without)
+    return TopicRecords(
+        detail,
+        tuple(found),
+        progress(walk.scan),
+        walk.scan.reason,
+        walk.cursor(),
+        problem=f"Shown {walk.without}." if walk.without else "",
+        fields=walk.fields.names,
+        suggested=walk.suggested,
+        hint="" if found else hints(walk.filters),
+    )
 
 
 class RecordScan(NamedTuple):
@@ -73,6 +84,9 @@ class RecordScan(NamedTuple):
     scan: Scan
     topic_id: bytes
     without: str  # the partitions left out, as text
+    filters: Filters
+    fields: Fields = Fields()
+    suggested: tuple[str, ...] = ()
 
     def cursor(self) -> str:
         return str(Cursor(self.topic_id, self.scan.cursor()))
@@ -80,16 +94,18 @@ class RecordScan(NamedTuple):
 
 async def _first(sources: Sources, name: str, request: PageRequest) -> tuple[RecordScan, list[RecordPreview]]:
     query = request.query
-    selection = selected(query)
+    selection, fields = selected(query), Fields.of(query.get("fields", ""))
     principal = "" if request.open else request.principal
     budget = Budget(view.limit_of(query), FIRST_RECORDS, FIRST_BYTES, FIRST_S)
     found: list[RecordPreview] = []
+    values: list[bytes | None] = []
     # Without filters there is no wait for slots of searches.
     with sources.part(Slots).take(principal) if selection.filters else nullcontext():
         walk = await _walk(sources, name, selection, budget)
         async for hits in walk.scan.run():
-            found += [preview(hit.batch, hit.number) for hit in hits]
-    return walk, found
+            found += [preview(hit.batch, hit.number, fields) for hit in hits]
+            values += [hit.batch.values[hit.number] for hit in hits[: SUGGESTED_OF_MAX - len(values)]]
+    return walk._replace(fields=fields, suggested=suggested(values)), found
 
 
 async def _walk(sources: Sources, name: str, selection: Selection, budget: Budget) -> RecordScan:
@@ -106,7 +122,7 @@ async def _walk_of(sources: Sources, info: TopicInfo, selection: Selection, budg
         without = _without([one.partition for one in info.partitions if one.leader is None])
     most = max(sources.config.limits.merged_partitions_max, PARTITIONS_MAX)
     wanted = await located(selection, info, backend, most)
-    return RecordScan(Scan(backend.reader, wanted, budget), info.id, without)
+    return RecordScan(Scan(backend.reader, wanted, budget), info.id, without, selection.filters)
 
 
 def _without(partitions: Sequence[int]) -> str:
@@ -172,7 +188,7 @@ def _faulty(problem: Problem) -> str:
     return "where" if problem.code == "MALFORMED_WHERE" else str(problem.more.get("parameter", ""))
 
 
-def preview(batch: Batch, number: int) -> RecordPreview:
+def preview(batch: Batch, number: int, fields: Fields) -> RecordPreview:
     """A record, as a list shows it."""
     key, value = batch.keys[number], batch.values[number]
     return RecordPreview(
@@ -184,6 +200,7 @@ def preview(batch: Batch, number: int) -> RecordPreview:
         size=len(key or b"") + len(value or b""),
         headers=tuple((name, text[:SHOWN_BYTES]) for name, text in batch.headers[number]),
         encrypted=key_id_of(value) or "",
+        fields=fields.found(value),
     )
 
 
@@ -212,7 +229,7 @@ async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIte
     query = texts(params)
     name = query.get("topic", "")
     limits = session.sources.config.limits
-    selection = selected(query)
+    selection, fields = selected(query), Fields.of(query.get("fields", ""))
     if query.get("cursor"):
         selection = replace(selection, cursor=Cursor.parse(query["cursor"]))
     budget = Budget(view.limit_of(query), limits.search_records_max, limits.search_bytes_max, limits.search_s)
@@ -223,7 +240,7 @@ async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIte
         sent_at = 0.0
         reason: str = ""
         async for hits in scan.run():
-            waiting += [view.wire(view.row(name, preview(hit.batch, hit.number))) for hit in hits]
+            waiting += [view.wire(view.row(name, preview(hit.batch, hit.number, fields))) for hit in hits]
             now = time.monotonic()
             if now - sent_at >= EVENT_S:
                 sent_at = now
@@ -233,7 +250,10 @@ async def search(session: ChannelSession, params: Mapping[str, Any]) -> AsyncIte
                 reason = "stopped"
                 break
         reason = reason or scan.reason
-        yield {**_event(walk, query, waiting, reason), "end": {"reason": reason, "cursor": walk.cursor()}}
+        end = {"reason": reason, "cursor": walk.cursor()}
+        if not scan.matched:
+            end["nothing"] = view.nothing(query, hints(walk.filters))
+        yield {**_event(walk, query, waiting, reason), "end": end}
 
 
 def _event(walk: RecordScan, query: Mapping[str, str], rows: list[Any], reason: str) -> dict[str, Any]:

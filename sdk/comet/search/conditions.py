@@ -31,12 +31,14 @@ from operator import ge, gt, le, lt
 from typing import Any, Final
 
 CHARS_MAX: Final = 500
+PATHS_CHARS_MAX: Final = 1_500
 PARTS_MAX: Final = 16
 FOUND_MAX: Final = 1_000  # entries of lists that one path visits
 
 Part = str | int
 
 _NAME: Final = re.compile(r'[^\s.\[\]()=!<>~"]+')
+_LISTED: Final = re.compile(r'[^\s.,\[\]()=!<>~"]+')  # in a list of paths
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?", re.ASCII)
 _INDEX: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 _WORD: Final = re.compile(r"(?:^|\s)(or|and|\|\|)(?=\s|$)", re.IGNORECASE)
@@ -74,12 +76,12 @@ class Where:
 
     def holds(self, document: Any) -> bool:
         """Whether a decoded JSON value matches."""
-        found = _follow(document, self.path)
+        found = follow(document, self.path)
         if self.operator == "exists":
             return bool(found) is not self.negated
         if not found:
             return False
-        return any(map(self._fits, _entries(found))) is not self.negated
+        return any(map(self._fits, entries(found))) is not self.negated
 
     def _fits(self, value: Any) -> bool:
         match self.operator:
@@ -89,7 +91,7 @@ class Where:
                 return isinstance(value, str) and self.literal.casefold() in value.casefold()
         ordered = _ORDERED[self.operator]
         if self.number is not None:
-            number = _number_in(value)
+            number = number_in(value)
             return number is not None and ordered(number, self.number)
         return isinstance(value, str) and ordered(value, self.literal)
 
@@ -107,14 +109,15 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _number_in(value: Any) -> int | float | None:
+def number_in(value: Any) -> int | float | None:
     """The number, or that of a text which is one: exact decimals are often written as text."""
     if isinstance(value, str):
         return float(value) if len(value) <= CHARS_MAX and _NUMBER.fullmatch(value) else None
     return value if _is_number(value) else None
 
 
-def _follow(document: Any, path: tuple[Part, ...]) -> list[Any]:
+def follow(document: Any, path: tuple[Part, ...]) -> list[Any]:
+    """The values at a path: none, one, or several inside of lists."""
     found = [document]
     for part in path:
         found = list(_step(found, part))
@@ -140,7 +143,8 @@ def _step(values: list[Any], part: Part) -> Iterator[Any]:
             return
 
 
-def _entries(values: list[Any]) -> Iterator[Any]:
+def entries(values: list[Any]) -> Iterator[Any]:
+    """The values, with the entries of lists in their place."""
     for value in values:
         if isinstance(value, list):
             yield from value[:FOUND_MAX]
@@ -169,6 +173,28 @@ def parse_all(text: str) -> list[Where]:
         joined = _JOINED.match(text, condition.end())
         assert joined is not None
         at = joined.end()
+
+
+def parse_paths(text: str) -> list[tuple[Part, ...]]:
+    """Parses paths separated by commas. Raises Malformed."""
+    if len(text) > PATHS_CHARS_MAX:
+        raise Malformed(f"more than {PATHS_CHARS_MAX} characters", PATHS_CHARS_MAX)
+    found: list[tuple[Part, ...]] = []
+    at = 0
+    while True:
+        path, at = _path(text, _space(text, at), _LISTED)
+        found.append(path)
+        at = _space(text, at)
+        if at == len(text):
+            return found
+        if text[at] != ",":
+            raise Malformed("a comma is missing between two fields", at)
+        at += 1
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a path has the name without quotes."""
+    return name != "$" and _LISTED.fullmatch(name) is not None
 
 
 def parse(text: str) -> Where:
@@ -215,18 +241,18 @@ def _compared(path: tuple[Part, ...], operator: str, negated: bool, text: str, a
     return Where(path, operator, negated, literal, number=number)
 
 
-def _path(text: str, at: int) -> tuple[tuple[Part, ...], int]:
+def _path(text: str, at: int, names: re.Pattern[str] = _NAME) -> tuple[tuple[Part, ...], int]:
     parts: list[Part] = []
-    if text[at : at + 1] == "$" and (at + 1 == len(text) or not _NAME.match(text, at + 1)):
+    if text[at : at + 1] == "$" and (at + 1 == len(text) or not names.match(text, at + 1)):
         at += 1
     elif text[at : at + 1] != "[":
-        name, at = _name(text, at)
+        name, at = _name(text, at, names)
         parts.append(name)
     while at < len(text) and text[at] in ".[":
         if len(parts) == PARTS_MAX:
             raise Malformed(f"the path has more than {PARTS_MAX} parts", at)
         if text[at] == ".":
-            name, at = _name(text, at + 1)
+            name, at = _name(text, at + 1, names)
             parts.append(name)
             continue
         index = _INDEX.match(text, at + 1)
@@ -239,10 +265,10 @@ def _path(text: str, at: int) -> tuple[tuple[Part, ...], int]:
     return tuple(parts), at
 
 
-def _name(text: str, at: int) -> tuple[str, int]:
+def _name(text: str, at: int, names: re.Pattern[str]) -> tuple[str, int]:
     if text[at : at + 1] == '"':
         return _quoted(text, at)
-    found = _NAME.match(text, at)
+    found = names.match(text, at)
     if found is None:
         raise Malformed("the name of a field is missing", at)
     return found[0], found.end()

@@ -1,15 +1,16 @@
 """Filters of a search. Only the columns of the filters are read, and JSON is decoded only for records that pass the
 other filters.
 
-Pure. A text filter matches a part, in any case; there are no patterns. No filter of values matches ciphertext.
+Pure, but for a sample of values that did not match. A text filter matches a part, in any case; there are no patterns.
+No filter of values matches ciphertext.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +18,8 @@ from comet.encryption.envelope import MAGIC
 from comet.search.conditions import Where
 from comet.values.record import RecordBatch
 
+MISSED_MAX: Final = 50  # documents that did not match and are kept, to explain why
+MISSED_BYTES_MAX: Final = 16 << 10  # of one of them
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -28,6 +31,8 @@ class Filters:
     value: str = ""
     header: str = ""
     where: tuple[Where, ...] = ()
+    missed: list[Any] = field(default_factory=list, compare=False)  # the first values that `where` did not match
+    no_json: list[None] = field(default_factory=list, compare=False)  # an entry if a value was no JSON
 
     def __bool__(self) -> bool:
         return bool(self.key or self.value or self.header or self.where)
@@ -70,8 +75,14 @@ class Filters:
         try:
             document = _decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if not self.no_json:
+                self.no_json.append(None)
             return False
-        return all(where.holds(document) for where in self.where)
+        if all(where.holds(document) for where in self.where):
+            return True
+        if len(self.missed) < MISSED_MAX and len(value) <= MISSED_BYTES_MAX:
+            self.missed.append(document)
+        return False
 
 
 def _contains(needle: str) -> Callable[[bytes], bool]:

@@ -1,19 +1,20 @@
 """The page of a topic's records: its parameters, and records as rows. Pure.
 
 Its query parameters: `start` (newest, beginning, offset, time, live), `offset`, `time`, `partition`, `key`, `value`,
-`header`, `where`, `limit`. An offset with a partition and without `start` is a permalink: the page opens that record.
+`header`, `where`, `limit`, `fields` (of JSON values, as columns). An offset with a partition and without `start` is a
+permalink: the page opens that record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from comet_web.components import numbers
-from comet_web.document import Cell, Column, Document, Row, Table
+from comet_web.document import DASH, Cell, Column, Document, Row, Table
 from comet_web.facts import Progress, RecordPreview, TopicRecords
 from comet_web.page_request import PageRequest, path
 from comet_web.views.topic import header
@@ -39,6 +40,7 @@ COLUMNS: Final = (
     Column("size", "Size", numeric=True, sortable=False, title="Size of key and value"),
     Column("headers", "Headers", numeric=True, sortable=False),
 )
+BEFORE_FIELDS: Final = 4  # columns that stand before those of fields
 
 
 def start_of(query: Mapping[str, str]) -> str:
@@ -57,6 +59,7 @@ def limit_of(query: Mapping[str, str]) -> int:
 def view(facts: TopicRecords, request: PageRequest) -> Document:
     topic = facts.detail.topic.name
     rows = tuple(row(topic, record) for record in facts.records)
+    columns = columns_of(facts.fields)
     start = start_of(request.query)
     return Document(
         time_us=facts.detail.cluster.time_us,
@@ -68,15 +71,25 @@ def view(facts: TopicRecords, request: PageRequest) -> Document:
             "reason": Cell(facts.reason),
             "cursor": Cell(facts.cursor),
             "summary": summary(facts.progress, facts.reason, request.query),
-            "nothing": Cell(nothing(request.query)),
+            "nothing": Cell(nothing(request.query, facts.hint)),
             "wrong": Cell(facts.problem, tone="bad" if facts.problem else ""),
             "faulty": Cell(facts.faulty),
         },
         tables={
-            "records": Table("records", COLUMNS, rows, total=facts.progress.of, matched=len(rows)),
+            "records": Table("records", columns, rows, total=facts.progress.of, matched=len(rows)),
             "export": _exported(request.query),
+            "fields": _fields(facts),
         },
     )
+
+
+def columns_of(fields: Sequence[str]) -> tuple[Column, ...]:
+    """The columns with those of the fields, behind the key. A narrow screen shows the first of them."""
+    more = (
+        Column(f"field.{at}", name, sortable=False, wide=at > 0, title=f"Field {name} of JSON values")
+        for at, name in enumerate(fields)
+    )
+    return (*COLUMNS[:BEFORE_FIELDS], *more, *COLUMNS[BEFORE_FIELDS:])
 
 
 def row(topic: str, record: RecordPreview) -> Row:
@@ -93,11 +106,23 @@ def row(topic: str, record: RecordPreview) -> Row:
             Cell(str(record.partition), record.partition),
             Cell(str(record.offset), record.offset),
             _line(record.key, 80) if record.key is not None else Cell("none", tone="muted", title="no key"),
+            *(_field(kind, text) for kind, text in record.fields),
             _value(record),
             numbers.size(record.size),
             Cell(str(len(record.headers)), len(record.headers), tone="" if record.headers else "muted", title=names),
         ),
     )
+
+
+def _field(kind: str, text: str) -> Cell:
+    match kind:
+        case "absent":
+            return Cell(DASH, tone="muted", title="the value has no such field")
+        case "text":
+            return _line(text.encode(errors="replace"), TEXT_CHARACTERS) if text else Cell('""', tone="muted")
+        case "other":
+            return Cell(text, tone="muted")
+    return Cell(text)
 
 
 def _value(record: RecordPreview) -> Cell:
@@ -144,13 +169,14 @@ def _beginning(data: bytes, size: int) -> bytes:
     return cut
 
 
-def nothing(query: Mapping[str, str]) -> str:
-    """Why no record may be found, by the filters that are set."""
+def nothing(query: Mapping[str, str], hint: str = "") -> str:
+    """Why no record may be found, by the filters that are set; `hint`: by what the records hold."""
     parts = []
     if any(query.get(name) for name in ("key", "value", "header")):
         parts.append("Key, Value and Header match any part of the text and ignore case.")
     if query.get("where"):
-        parts.append("Where compares fields of JSON values. A missing field, or one of another type, does not match.")
+        where = "Where compares fields of JSON values. A missing field, or one of another type, does not match."
+        parts.append(hint or where)
     return " ".join(["No record matches.", *parts])
 
 
@@ -217,6 +243,13 @@ def utc(time: str) -> str:
         if (at := datetime.fromisoformat(time)).tzinfo is None:
             return f"{at.isoformat()}Z"
     return time
+
+
+def _fields(facts: TopicRecords) -> Table:
+    """The fields to choose from; those that are columns first."""
+    names = dict.fromkeys((*facts.fields, *facts.suggested))
+    rows = tuple(Row(name, (Cell("yes" if name in facts.fields else ""),)) for name in names)
+    return Table("fields", (Column("chosen", "Chosen"),), rows, total=len(rows), matched=len(facts.fields))
 
 
 def _exported(query: Mapping[str, str]) -> Table:

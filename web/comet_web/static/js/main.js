@@ -70,7 +70,7 @@ document.addEventListener("click", async (event) => {
   else if (found("palette")) palette();
   else if (found("copy")) await copy(found("copy").dataset.copy);
   for (const open of document.querySelectorAll("details.chooser[open]")) {
-    if (!open.contains(event.target)) open.open = false;
+    if (!event.composedPath().includes(open)) open.open = false; // also if the target is gone meanwhile
   }
 });
 

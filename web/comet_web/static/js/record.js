@@ -27,9 +27,20 @@ export async function show({ topic, partition, offset }, { from = null, facts = 
   shown = { panel, from };
   document.body.append(panel);
   title.focus({ preventScroll: true });
+  await load(body, { topic, partition, offset }, facts, actions);
+}
+
+// A record's content without the panel, for a row that opens below itself.
+export function content(id) {
+  const body = el("div", { class: "record-body", "aria-busy": "true" }, el("p", { class: "hint" }, "Loading …"));
+  load(body, id, [["Partition, offset", `${id.partition}, ${id.offset}`]], []);
+  return body;
+}
+
+async function load(body, { topic, partition, offset }, facts, actions) {
   try {
     const record = await read(topic, partition, offset);
-    if (shown?.panel === panel) fill(body, { topic, partition, offset }, record, facts, actions);
+    if (body.isConnected) fill(body, { topic, partition, offset }, record, facts, actions);
   } catch (error) {
     body.replaceChildren(
       el("p", { class: "notice", dataset: { tone: "bad" }, role: "alert" }, [error.title, error.detail, error.hint].filter(Boolean).join(" · ")),

@@ -1,7 +1,7 @@
 // The list of records: rows as the gateway sends them, [key, cells, label], added at either end. Rows that are there stay
 // unchanged.
 
-import { el, root } from "./el.js";
+import { el, icon, root } from "./el.js";
 import { store, stored } from "./stored.js";
 
 const MEMORY = "records.hidden";
@@ -17,6 +17,7 @@ export class Rows {
     this.most = most;
     this.keys = new Set([...this.body.rows].map((row) => row.dataset.key));
     this.kinds = [...this.table.tHead.rows[0].cells].map((head) => head.className);
+    for (const row of this.body.rows) row.cells[0].prepend(opener());
     this.#columns();
   }
 
@@ -29,7 +30,7 @@ export class Rows {
     const made = this.#made(rows);
     if (!made.length) return;
     this.body.prepend(...made);
-    while (this.body.rows.length > this.most) {
+    while (this.keys.size > this.most) {
       const last = this.body.lastElementChild;
       this.keys.delete(last.dataset.key);
       last.remove();
@@ -55,9 +56,20 @@ export class Rows {
   #cell(cell, at, label) {
     const it = typeof cell === "string" ? { t: cell } : cell;
     const shown = it.a ? el("a", { href: root + it.a, "aria-label": `${label}, ${it.t}` }, it.t) : it.t;
-    const made = el("td", { role: "cell", class: this.kinds[at], title: it.h }, shown);
+    const made = el("td", { role: "cell", class: this.kinds[at], title: it.h }, at === 0 && opener(), shown);
     if (it.c) made.dataset.tone = it.c;
     return made;
+  }
+
+  // Shows what `content` makes below a row, or takes it away.
+  toggle(row, content) {
+    const button = row.querySelector(".opener");
+    const open = button.getAttribute("aria-expanded") === "true";
+    button.setAttribute("aria-expanded", String(!open));
+    if (open) return row.nextElementSibling.remove();
+    const cell = el("td", { role: "cell", "aria-colspan": this.kinds.length });
+    row.after(el("tr", { role: "row", class: "opened" }, cell));
+    cell.append(content());
   }
 
   #shown() {
@@ -81,4 +93,8 @@ export class Rows {
       });
     }
   }
+}
+
+function opener() {
+  return el("button", { type: "button", class: "opener", "aria-expanded": "false", "aria-label": "Show the record here" }, icon("right"));
 }

@@ -1,8 +1,10 @@
 // The page of a topic's records: the live tail, the rest of a search, and the panel of a record. The first results are in
 // the HTML.
 
-import { show } from "../record.js";
+import { fields } from "../fields.js";
+import { content, show } from "../record.js";
 import { Rows } from "../rows.js";
+import { savedFilters } from "../saved_filters.js";
 import { ROWS_MAX, Tail } from "../tail.js";
 import { toast } from "../toast.js";
 import { attach } from "../topic_header.js";
@@ -18,6 +20,8 @@ export function start({ live }) {
   if (section.dataset.start === "live") new Tail(section, rows, live, params);
   else new Search(section, rows, live, params);
   opening(section, rows);
+  fields(section);
+  savedFilters(document.querySelector("[data-saved]"), section.dataset.topic);
   exporting(section);
   permalink(params, rows);
 }
@@ -88,6 +92,8 @@ class Search {
     this.summary.textContent = event.text;
     if (event.end) {
       this.cursor = event.end.cursor;
+      const nothing = this.none.querySelector("[data-nothing-text]");
+      if (event.end.nothing && nothing) nothing.textContent = event.end.nothing;
       this.#over(event.end.reason);
     }
   }
@@ -110,6 +116,8 @@ class Search {
 function opening(section, rows) {
   section.addEventListener("click", (event) => {
     const row = event.target.closest("tbody tr");
+    if (row?.classList.contains("opened")) return;
+    if (event.target.closest(".opener")) return rows.toggle(row, () => content({ topic: rows.topic, ...idOf(row) }));
     if (!row || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || event.button) return;
     if (!getSelection().isCollapsed) return; // text is being selected
     event.preventDefault();
@@ -118,10 +126,14 @@ function opening(section, rows) {
 }
 
 function open(rows, row) {
-  const [partition, offset] = row.dataset.key.split("-");
   for (const other of rows.body.querySelectorAll("[aria-selected]")) other.removeAttribute("aria-selected");
   row.setAttribute("aria-selected", "true");
-  show({ topic: rows.topic, partition: Number(partition), offset }, { from: row.querySelector("a") });
+  show({ topic: rows.topic, ...idOf(row) }, { from: row.querySelector("a") });
+}
+
+function idOf(row) {
+  const [partition, offset] = row.dataset.key.split("-");
+  return { partition: Number(partition), offset };
 }
 
 // A permalink opens its record.
