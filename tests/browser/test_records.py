@@ -369,7 +369,7 @@ async def test_a_record_is_written_and_found(page: Page, stage: Stage, topic: st
     await expect(box.get_by_label("Key", exact=True)).to_be_focused()
     await box.get_by_label("Key", exact=True).fill("EURUSD")
     await box.get_by_label("Value", exact=True).fill('{"bid": ')
-    await expect(box.get_by_text("invalid JSON:")).to_be_visible()
+    await expect(box.get_by_text("invalid JSON, line 1, column 9: the text ends")).to_be_visible()
     await box.get_by_role("button", name="Produce").click()
     await expect(box).to_be_visible()
     await box.get_by_label("Value", exact=True).fill('{"bid": 12345678901234567890.10}')

@@ -3,14 +3,15 @@
 import { root } from "./el.js";
 import { Problem } from "./api.js";
 
-// Yields each line of the response as it arrives. Throws Problem; after `signal` the error of fetch.
+// Yields each line of the response as it arrives. A `body` that is a text is NDJSON itself. Throws Problem; after `signal` the error of fetch.
 export async function* lines(method, path, body, signal) {
-  const headers = { accept: "application/x-ndjson, application/json", "content-type": "application/json" };
+  const text = typeof body === "string";
+  const headers = { accept: "application/x-ndjson, application/json", "content-type": text ? "application/x-ndjson" : "application/json" };
   const csrf = document.querySelector('meta[name="csrf"]')?.content;
   if (csrf) headers["x-comet-csrf"] = csrf;
   let answer;
   try {
-    answer = await fetch(root + path, { method, headers, body: JSON.stringify(body), signal, credentials: "same-origin" });
+    answer = await fetch(root + path, { method, headers, body: text ? body : JSON.stringify(body), signal, credentials: "same-origin" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem({ title: "The gateway does not answer", code: "UNREACHABLE", hint: "Try again in a moment." });

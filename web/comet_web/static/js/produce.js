@@ -3,6 +3,7 @@
 import { api, Problem } from "./api.js";
 import { form } from "./dialog.js";
 import { el, root } from "./el.js";
+import { faultOf, faultText, formatted } from "./json_text.js";
 import { toast } from "./toast.js";
 
 const KEYS = [["none", "no key"], ["text", "text"], ["base64", "base64"]];
@@ -16,6 +17,12 @@ export async function produce(topic, from = {}) {
   const chosen = (name) => document.querySelector(`dialog[open] [name="${name}"]`)?.value;
   const shown = form({
     title: `Produce to ${topic}`,
+    note: [
+      "One record. ",
+      el("button", { type: "button", class: "button small", onclick: (event) => several(event.target.closest("dialog"), topic) }, "Several records, or a file"),
+      " ",
+      el("button", { type: "button", class: "button small", onclick: (event) => tidied(event.target.closest("dialog")) }, "Format the value"),
+    ],
     action: "Produce",
     wide: true,
     fields: [
@@ -31,6 +38,22 @@ export async function produce(topic, from = {}) {
   });
   kinds();
   return shown;
+}
+
+// Closes the dialog of one record and opens that of several.
+async function several(dialog, topic) {
+  dialog.dispatchEvent(new Event("cancel", { cancelable: true }));
+  (await import("./produce_many.js")).produceMany(topic);
+}
+
+// Writes a JSON value with line breaks; numbers keep their digits.
+function tidied(dialog) {
+  const value = dialog.querySelector('[name="value"]');
+  const text = formatted(value.value);
+  if (text === null) return;
+  value.value = text;
+  value.dispatchEvent(new Event("input", { bubbles: true }));
+  value.focus();
 }
 
 // Checks a text again when its kind changes.
@@ -55,12 +78,8 @@ function valueProblem(kind, text) {
   if (kind === "base64") return base64Problem(text);
   if (kind !== "json") return "";
   if (!text.trim()) return "enter a JSON value";
-  try {
-    JSON.parse(text);
-    return "";
-  } catch (error) {
-    return `invalid JSON: ${error.message}`;
-  }
+  const fault = faultOf(text);
+  return fault ? `invalid JSON, ${faultText(fault)}` : "";
 }
 
 const base64Problem = (text) => (BASE64.test(text.replace(/\s/g, "")) ? "" : "invalid base64");
