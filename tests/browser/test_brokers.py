@@ -271,3 +271,35 @@ async def test_a_broker_that_goes_is_said_to_be_down_and_comes_back(page: Page, 
     await shot(page, "brokers-down")
     victim.start()
     await expect(page.get_by_text("3 brokers, all up")).to_be_visible(timeout=SLOW_MS)
+
+
+async def test_a_partition_is_moved_to_other_brokers(page: Page, context: Watched, cluster: Cluster) -> None:
+    context.expected = ("404",)  # of a broker that does not exist
+    async with comet.Admin(cluster.local.addresses) as admin:
+        await admin.create_topic("moved", partitions=2, replicas=1)
+        await admin.move_partition("moved", 1, [1])
+        async with comet.Producer(cluster.local.addresses) as producer:
+            await producer.send("moved", b"x" * 1000, partition=1)
+            await producer.flush()
+        await settled(page, f"{cluster.url}/topics/moved")
+        await page.get_by_role("checkbox", name="Select 1", exact=True).check()
+        await page.get_by_role("button", name="Move to brokers").click()
+        dialog = page.get_by_role("dialog", name="Move partition 1 of moved")
+        await expect(dialog).to_contain_text("There are: 1")
+        go = dialog.get_by_role("button", name="Move partition")
+        await expect(dialog.locator("dl")).to_contain_text("Replicasunchanged")
+        await expect(go).to_be_disabled()
+        await dialog.get_by_label("Brokers").fill("9")
+        await expect(dialog.get_by_role("alert")).to_contain_text("9")
+        await expect(go).to_be_disabled()
+        await dialog.get_by_label("Brokers").fill("3, 2")
+        await expect(dialog.locator("dl")).to_contain_text("1 → 3, 2")
+        await expect(dialog.locator("dl")).to_contain_text("to 2 brokers")
+        await expect(dialog.locator("dl")).to_contain_text("the copy on broker 1")
+        await axe(page)
+        await go.click()
+        await expect(page.get_by_role("status").filter(has_text="being copied to broker")).to_be_visible()
+        async with asyncio.timeout(SOON_S):
+            while set((await admin.describe_topic("moved")).partitions[1].replicas) != {2, 3}:
+                pass
+        await admin.delete_topic("moved")

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.routing import Route
 
 from comet_gateway import GatewayConfig, create_app
+from comet_gateway.http import sessions
 from comet_gateway.http.auth import ROLES, Role, new_token
 from comet_gateway.http.origins import EXPOSED_HEADERS
 from comet_gateway.http.problems import EVERYWHERE, KINDS
@@ -214,18 +215,19 @@ def test_every_example_fits_its_schema() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-async def test_the_page_asks_nobody_else() -> None:
-    transport = httpx.ASGITransport(create_app())
+@pytest.mark.parametrize("dashboard", [True, False])
+async def test_the_page_asks_nobody_else(dashboard: bool) -> None:
+    transport = httpx.ASGITransport(create_app(GatewayConfig(dashboard=dashboard)))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as client:
         page = await client.get("/docs")
         assert page.headers["content-type"].startswith("text/html")
         assert "<script>" not in page.text
         assert " style=" not in page.text
-        addresses = re.findall(r'(?:src|href)="([^"]+)"', page.text)
-        assert len(addresses) >= 5
+        addresses = re.findall(r'<(?:script|link)\b[^>]*?(?:src|href)="([^"]+)"', page.text)
+        assert len(addresses) >= 4
         for address in addresses:
             assert "//" not in address
-            answer = await client.get(f"/{address}")
+            answer = await client.get(f"/{address.removeprefix('/')}")
             assert answer.status_code == 200, address
             assert answer.content
         assert (await client.get("/docs/..%2fapp.py")).status_code == 404
@@ -242,3 +244,23 @@ async def test_the_page_can_be_switched_off() -> None:
         assert (await client.get("/docs")).status_code == 404
         assert (await client.get("/docs/docs.js")).status_code == 404
         assert (await client.get("/openapi.json")).status_code == 200
+
+
+async def test_the_frame_of_the_page_has_the_entries_of_its_user() -> None:
+    token, row = new_token("ann", "viewer")
+    with NamedTemporaryFile("w") as tokens:
+        tokens.write(row)
+        tokens.flush()
+        app = create_app(GatewayConfig(tokens_file=tokens.name))
+    visit, _ = app.state.gatekeeper.log_in("127.0.0.1", token)
+    cookie = sessions.session_cookie(visit, app.state.gatekeeper.wall(), tls=False).decode().partition(";")[0]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost:8080") as client:
+        anyone = (await client.get("/docs")).text
+        assert 'href="/topics"' not in anyone
+        assert 'href="/login"' in anyone
+        for headers in ({"cookie": f"{cookie}x"}, {"cookie": cookie, "sec-fetch-site": "cross-site"}):
+            assert 'href="/topics"' not in (await client.get("/docs", headers=headers)).text
+        own = (await client.get("/docs", headers={"cookie": cookie})).text
+        assert 'href="/topics"' in own
+        assert 'href="/access"' not in own
+        assert ">ann<" in own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -89,4 +90,7 @@ def test_every_action_leads_to_a_page_that_its_role_may_see(action: palette.Pale
     path = action.href or "/".join(filter(None, [folder[action.of], action.part]))
     (page,) = [page for page in PAGES if page.path == path]
     assert page.role <= action.role
+    folder_of_page = files("comet_web") / "templates"
+    shown = (folder_of_page / page.template).read_text() + (folder_of_page / "topic_base.html").read_text()
+    assert not action.button or f'ui.button("{action.button}"' in shown
     assert ("GET", "/palette") in ROLES

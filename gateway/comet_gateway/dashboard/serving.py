@@ -39,6 +39,9 @@ LOAD_S: Final = 10.0  # for the facts of a page
 _FOR_EVER: Final = b"public, max-age=31536000, immutable"
 _ACTS: Final = msgspec.json.encode(dict(dialogs())).decode()  # texts and calls of the dialogs
 _ERROR: Final = Page("error", "/", "error.html", "nothing", lambda _, page: Document(page.now_us, ""), interval_s=0)
+_API: Final = Page(
+    "api", "/docs", "api.html", "nothing", lambda _, page: Document(page.now_us, "API"), nav="api", interval_s=0
+)
 
 
 async def document(sources: Sources, page: Page, request: PageRequest) -> Document:
@@ -85,6 +88,20 @@ def _around(scope: Scope, sources: Sources | None, page: Page, request: PageRequ
         "acts": _ACTS,
         "csv": f"{root}{address(page.csv, request.params)}" if page.csv else "",  # without the query
     }
+
+
+def api_page(scope: Scope, principal: Principal) -> bytes:
+    """The API's page in the frame of the dashboard. It needs no login: its user may be anyone."""
+    state = scope["app"].state
+    request = PageRequest(
+        path=_API.path,
+        now_us=time.time_ns() // 1_000,
+        principal=principal.name,
+        role=int(principal.role),
+        open=state.gatekeeper.open,
+    )
+    around = _around(scope, getattr(state, "sources", None), _API, request)
+    return render.page(_API.template, doc=_API.view(None, request), page=_API, request=request, **around).encode()
 
 
 # ---- errors

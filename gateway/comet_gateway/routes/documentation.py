@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, cast
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from starlette.types import Scope
 
+from comet_gateway.dashboard import serving
+from comet_gateway.http import sessions
+from comet_gateway.http.auth import ANONYMOUS, UNRESTRICTED, Principal
 from comet_gateway.http.problems import Problem
 
 router = APIRouter(include_in_schema=False)
@@ -35,7 +39,10 @@ async def openapi(request: Request) -> Response:
 async def page(request: Request) -> Response:
     """Gets the page of the API."""
     _check(request)
-    body = await asyncio.to_thread(_read, "comet_gateway", "pages/docs.html")
+    if request.app.state.config.dashboard:
+        body = serving.api_page(request.scope, _reader(request.scope))
+    else:
+        body = await asyncio.to_thread(_read, "comet_gateway", "pages/docs.html")
     return Response(body, media_type="text/html", headers={"cache-control": "no-cache"})
 
 
@@ -47,6 +54,22 @@ async def part(request: Request, file: str) -> Response:
         raise Problem("NOT_FOUND", f"the page has no file {file}")
     package, path, kind = FILES[file]
     return Response(await asyncio.to_thread(_read, package, path), media_type=kind, headers=_A_DAY)
+
+
+def _reader(scope: Scope) -> Principal:
+    """The user in front of the page, which needs no login: the frame has the entries of that user's role."""
+    state = scope["app"].state
+    if state.gatekeeper.open:
+        return UNRESTRICTED
+    headers = scope["comet.headers"]
+    cookie = sessions.cookie(headers, tls=scope["scheme"] == "https")
+    if cookie is None or not state.security.own("GET", headers, scope["scheme"]):
+        return ANONYMOUS
+    found = state.gatekeeper.visit(cookie)
+    if found is None:
+        return ANONYMOUS
+    scope["comet.session"], principal = found
+    return cast(Principal, principal)
 
 
 def _check(request: Request) -> None:

@@ -102,12 +102,21 @@ def ago(time_us: int | None, now_us: int) -> Cell:
     return Cell(f"{text} ago" if seconds else "just now", time_us, title=moment_text(time_us))
 
 
+_SWITCHES = {"True": "yes", "False": "no"}
+
+
 def exact_text(value: str, unit: str) -> str:
     """A setting's value in the largest unit without a fraction: 7 d, 128 MiB, none.
 
     >>> exact_text("604800000", "ms"), exact_text("1500", "ms"), exact_text("-1", "bytes"), exact_text("9092", "")
     ('7 d', '1500 ms', 'none', '9092')
+    >>> exact_text("True", ""), exact_text("0", "bytes")  # a size of 0 is a word for something else, such as all
+    ('yes', '0')
     """
+    if value in _SWITCHES:
+        return _SWITCHES[value]
+    if value == "0" and unit == "bytes":
+        return value
     steps = _EXACT.get(unit, ())
     if value == NO_LIMIT:
         return "none"

@@ -56,7 +56,6 @@ ACTIONS: Final[tuple[PaletteAction, ...]] = (
     PaletteAction("Reset offsets of", "reset-group", OPERATOR, of=GROUP),
     PaletteAction("Delete group", "delete-group", ADMIN, of=GROUP),
     PaletteAction("Drain broker", "drain", ADMIN, of=BROKER),
-    PaletteAction("Move leadership from broker", "move-leaders", ADMIN, of=BROKER),
     PaletteAction("Spread leaders over brokers", "spread-leaders", ADMIN, "/brokers"),
     PaletteAction("Add access rule", "add-rule", ADMIN, "/access"),
     PaletteAction("Grant role", "grant-role", ADMIN, "/access"),

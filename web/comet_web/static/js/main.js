@@ -21,7 +21,7 @@ const TITLES = {
   paused: "Updates are paused",
 };
 const AGAIN_MS = 1_000; // between two checks for the gateway
-const STILL = new Set(["error", "login"]); // without updates
+const STILL = new Set(["api", "error", "login"]); // without updates
 const ICONS = { stale: "warn", reconnecting: "refresh", paused: "pause" };
 
 document.addEventListener("comet:document", (event) => put(event.detail, event.fresh));

@@ -18,6 +18,7 @@ let chosen = [];
 export function start() {
   attach();
   on("lead-elsewhere", (button, { topic }) => leadElsewhere(topic));
+  on("reassign", async (button, { topic }) => (await import("../reassign.js")).reassign(topic, chosen[0]));
   on("elect-leader", (button, { topic }) => electLeader(topic));
   document.addEventListener("comet:document", ({ detail }) => draw(detail.charts.by_partition, detail.fields.last));
   document.addEventListener("comet:selection", ({ detail }) => choose(detail.keys));
@@ -30,6 +31,7 @@ function choose(keys) {
   if (!shown) return;
   shown.hidden = !chosen.length;
   shown.querySelector("[data-chosen-text]").textContent = `${chosen.length} selected`;
+  shown.querySelector("[data-action=reassign]").hidden = chosen.length !== 1;
 }
 
 // As topic_partitions.html draws them.
