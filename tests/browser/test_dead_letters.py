@@ -10,7 +10,7 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 
 import comet
 from tests.browser.axe import axe
-from tests.browser.conftest import Stage, Watched, live, shot, watched
+from tests.browser.conftest import Stage, Watched, live, settled, shot, watched
 from tests.browser.seed import MARKUP
 
 PREFIX = "comet-dead-letter-"
@@ -47,6 +47,7 @@ async def made(stage: Stage, name: str, count: int = 4, *, group: str = "work") 
             said = {
                 "topic": name, "partition": "0", "offset": str(number), "group": group, "attempts": "5",
                 "reason": MARKUP if number == count - 1 else f"ValueError: order {number} is late",
+                "time-us": "1700000000000000", "traceback": f'  File "app.py", line 7, in handle\n    {MARKUP}\n',
             }  # fmt: skip
             headers = {"trace": str(number), **{PREFIX + key: value for key, value in said.items()}}
             await producer.send(failed, f'{{"order": {number}}}', key=f"k{number}", headers=headers)
@@ -319,3 +320,17 @@ async def test_it_is_readable_on_a_phone_and_in_the_dark(browser: Browser, stage
                     await shot(page, f"{name}-{scheme}-{width}")
                 if width > 1000:
                     await axe(page)
+
+
+async def test_a_dead_letter_tells_when_and_where_it_died(page: Page, stage: Stage) -> None:
+    async with made(stage, "where"):
+        await settled(page, stage.at("/dead-letters/where-failed"))
+        await expect(page.get_by_role("columnheader", name="Died")).to_be_visible()
+        await row(page, "0/0").get_by_role("link").first.click()
+        panel = page.locator("aside.record")
+        await expect(panel).to_contain_text("2023-11-14 22:13:20.000000 UTC")
+        await expect(panel.get_by_label("Traceback")).to_contain_text('File "app.py", line 7, in handle')
+        await expect(panel.get_by_label("Traceback")).to_contain_text("<img src=x")
+        assert await panel.get_by_label("Traceback").locator("*").count() == 0
+        await expect(panel.locator(".record-headers")).not_to_contain_text("app.py")
+        await axe(page)

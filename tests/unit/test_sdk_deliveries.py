@@ -98,6 +98,10 @@ def test_what_fails_for_good_goes_to_the_dead_letter_topic_as_it_was(delivery: A
         assert dead
         assert [(value, key, time) for value, key, _, time in found] == [(b"2", b"k", 7), (b"x", b"k", 7)]
         headers = dict(found[0][2])
+        assert int(headers.pop("comet-dead-letter-time-us")) > 0
+        frames = headers.pop("comet-dead-letter-traceback").decode()
+        assert 'raise ZeroDivisionError("two")' in frames
+        assert len(frames.encode()) <= 4_000
         assert headers == {
             "comet-dead-letter-topic": b"in",
             "comet-dead-letter-partition": b"0",

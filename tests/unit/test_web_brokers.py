@@ -196,3 +196,20 @@ def test_the_page_of_brokers_has_notices_about_security() -> None:
         ("broker 2 certificate clients", "warn"),
     ]
     assert not brokers_view.view(CLUSTER, PageRequest("/brokers")).tables["notices"].rows
+
+
+def test_clients_are_added_up_by_name_and_the_busiest_comes_first() -> None:
+    sessions = (
+        {"client": "feed", "stream": 1, "received_bytes": 1000, "sent_bytes": 0},
+        {"client": "spark", "stream": 2, "received_bytes": 0, "sent_bytes": 2000},
+        {"client": "spark", "stream": 3, "received_bytes": 0, "sent_bytes": 7000},
+        {"stream": 4},
+    )
+    table = broker_view.view(replace(DETAIL, sessions=sessions), PageRequest("/brokers/1")).tables["clients"]
+    assert [[cell.text for cell in row.cells] for row in table.rows] == [
+        ["spark", "2", "0 B", "9.00 kB", "90 %"],
+        ["feed", "1", "1.00 kB", "0 B", "10 %"],
+        ["unnamed", "1", "0 B", "0 B", "0 %"],
+    ]
+    idle = broker_view.view(replace(DETAIL, sessions=({},)), PageRequest("/brokers/1")).tables["clients"]
+    assert idle.rows[0].cells[-1].text == "0 %"

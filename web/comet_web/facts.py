@@ -380,6 +380,7 @@ class DeadLetter:
     size: int  # bytes of the value
     to: str = ""  # TOPIC/PARTITION/OFFSET of the redriven record
     by: str = ""
+    died_us: int | None = None  # when it became a dead letter, if it says so
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,5 +118,10 @@ def _cause(topic: str, group: str, cause: str, counts: Counts) -> facts.DeadLett
 
 def _dead_letter(dead_letter: DeadLetter) -> facts.DeadLetter:
     return facts.DeadLetter(
-        **dead_letter.fields(), time_us=dead_letter.time_us, size=dead_letter.size, to=dead_letter.to, by=dead_letter.by
+        **dead_letter.fields(),
+        time_us=dead_letter.time_us,
+        died_us=dead_letter.died_us,
+        size=dead_letter.size,
+        to=dead_letter.to,
+        by=dead_letter.by,
     )

@@ -1,7 +1,8 @@
 """One dead letter, as it is in its topic, and the note that settles it. Pure.
 
 A dead letter is a record with the headers `comet-dead-letter-topic`, `-partition`, `-offset` (its origin), `-group`,
-`-attempts`, `-reason` (the group that gave up, its delivery count, and why). Its outcome is written behind it, into
+`-attempts`, `-reason` (the group that gave up, its delivery count, and why); those of handlers also have `-time-us`
+(when) and `-traceback` (where in the code). Its outcome is written behind it, into
 the same partition of the same topic, so that every gateway sees it, and retention deletes both:
 
     note     key "PARTITION/OFFSET" of the dead letter, no value
@@ -78,6 +79,7 @@ class DeadLetter:
     state: DeadLetterState = DeadLetterState.PENDING
     to: str = ""  # TOPIC/PARTITION/OFFSET
     by: str = ""
+    died_us: int | None = None  # when it became a dead letter, if it says so
 
     @property
     def id(self) -> DeadLetterOffset:
@@ -120,11 +122,13 @@ def dead_letter_of(
     if SETTLED in texts or not topic or not _natural(source) or not _natural(at):
         return None
     reason = texts.get(PREFIX + "reason", "")[:REASON_CHARS_MAX]
+    died = texts.get(PREFIX + "time-us", "")
     attempts, times = texts.get(PREFIX + "attempts", ""), texts.get(REDRIVEN + "times", "")
     return DeadLetter(
         partition, offset, time_us, topic, int(source), int(at), texts.get(PREFIX + "group", ""),
         int(attempts) if _natural(attempts) else 0, reason, cause_of(reason), int(times) if _natural(times) else 0,
         None if key is None else bytes(key[:KEY_BYTES_MAX]), len(value or b""),
+        died_us=int(died) if _natural(died) else None,
     )  # fmt: skip
 
 

@@ -4,6 +4,8 @@ Key, value, headers and timestamp are those of the record; these headers are add
 
     comet-dead-letter-topic, -partition, -offset    the origin
     comet-dead-letter-group, -attempts, -reason     the group, the number of calls, and the error
+    comet-dead-letter-time-us                       when it became a dead letter
+    comet-dead-letter-traceback                     where the handler raised: lines of code, no values
 
 A corrupt batch gets one note, a dead letter without key and value: its topic, partition, group and reason, its first
 offset, and
@@ -14,6 +16,7 @@ offset, and
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from traceback import format_tb
 from typing import Any, Final, Protocol
 
 from comet.errors import CorruptRecords
@@ -25,6 +28,7 @@ from comet.wire.corrupt import range_of
 
 PREFIX: Final = "comet-dead-letter-"
 _REASON_BYTES_MAX: Final = 1_000
+_TRACEBACK_BYTES_MAX: Final = 4_000
 
 
 class Send(Protocol):
@@ -44,10 +48,11 @@ def headers_of(item: Item, index: int, group: str, attempts: int, error: Excepti
         "attempts": str(attempts),
         # The text of an error may quote the value, which brokers are not to see.
         "reason": type(error).__name__ if batch.encrypted else f"{type(error).__name__}: {error}",
+        "time-us": str(wall_clock_us()),
     }
     # A record that becomes a dead letter again names its last origin.
     others = [(name, value) for name, value in batch.headers[index] if not name.startswith(PREFIX)]
-    return others + _headers(details)
+    return [*others, *_headers(details), *_traceback(error)]
 
 
 class DeadLetters:
@@ -81,6 +86,12 @@ class DeadLetters:
 
 def _headers(details: Mapping[str, str]) -> list[tuple[str, bytes]]:
     return [(PREFIX + name, text.encode()[:_REASON_BYTES_MAX]) for name, text in details.items()]
+
+
+def _traceback(error: Exception) -> HeaderPairs:
+    """The innermost calls, which are the last; none for an error without a traceback."""
+    text = "".join(format_tb(error.__traceback__)).encode()
+    return [(PREFIX + "traceback", text[-_TRACEBACK_BYTES_MAX:])] if text else []
 
 
 async def send_dead_letters(

@@ -51,6 +51,13 @@ SESSIONS: Final = (
     Column("sent", "Sent", numeric=True),
     Column("owed", "Pending responses", numeric=True, hidden=True),
 )
+CLIENTS: Final = (
+    Column("client", "Client", title="The name that producers, consumers and gateways give themselves"),
+    Column("sessions", "Connections", numeric=True),
+    Column("received", "Produced", numeric=True, title="Bytes that this broker received over the open connections"),
+    Column("sent", "Consumed", numeric=True, title="Bytes that this broker sent over the open connections"),
+    Column("share", "Share of bytes", numeric=True),
+)
 TRANSPORTS: Final = {"unix": "wire (Unix)", "wire": "wire", "grpc": "gRPC"}
 FAILED: Final = (
     Column("kind", "Kind"),
@@ -106,6 +113,7 @@ def view(detail: BrokerDetail, request: PageRequest) -> Document:
         "failed": shaped("failed", FAILED, map(_failed, broker.failed), request, main=False, sort="state"),
         "logs": _logs(detail, request),
         "sessions": shaped("sessions", SESSIONS, map(_session, detail.sessions), request, main=False, sort="client"),
+        "clients": shaped("clients", CLIENTS, _clients(detail.sessions), request, main=False, sort="-share"),
         "settings": shaped("settings", SETTINGS, map(_setting, detail.settings), request, main=False, sort="name"),
     }
     charts = {name: _chart(name, unit, of, detail.tracks, now_us) for name, unit, of in CHARTS}
@@ -226,6 +234,34 @@ def _session(session: Mapping[str, object]) -> Row:
         numbers.count(_number(session, "owed")),
     )
     return Row(str(session.get("stream", f"{client} {peer}")), cells)
+
+
+def _clients(sessions: Sequence[Mapping[str, object]]) -> list[Row]:
+    """The clients of the open connections, by name: those that write and read the most come first."""
+    totals: dict[str, list[int]] = {}
+    for session in sessions:
+        total = totals.setdefault(str(session.get("client") or "unnamed"), [0, 0, 0])
+        for at, count in enumerate((1, _number(session, "received_bytes"), _number(session, "sent_bytes"))):
+            total[at] += count or 0
+    whole = sum(received + sent for _, received, sent in totals.values())
+    return [
+        Row(
+            client,
+            (
+                Cell(client),
+                numbers.count(count),
+                numbers.size(received),
+                numbers.size(sent),
+                _share_of(received + sent, whole),
+            ),
+        )
+        for client, (count, received, sent) in totals.items()
+    ]
+
+
+def _share_of(part: int, whole: int) -> Cell:
+    found = part / whole if whole else 0.0
+    return Cell(f"{100 * found:.0f} %", found, bar=found)
 
 
 def _setting(setting: Setting) -> Row:

@@ -30,7 +30,8 @@ COLUMNS: Final = (
     Column("attempts", "Attempts", numeric=True),
     Column("times", "Redriven before", numeric=True, title="Times it was redriven and failed again", hidden=True),
     Column("size", "Size", numeric=True),
-    Column("time", "Time", numeric=True, title="Timestamp of the record"),
+    Column("time", "Record time", numeric=True, title="Timestamp of the record, as its producer set it"),
+    Column("died", "Died", numeric=True, title="When it became a dead letter; unknown for those of share groups"),
     Column("became", "Redriven to", title="Topic, partition and offset of the new record"),
 )
 _TONES: Final = {"pending": "warn", "redriven": "good", "discarded": "muted"}
@@ -123,6 +124,7 @@ def _dead_letter(dead_letter: DeadLetter, detail: DeadLetterTopicDetail) -> Row:
         numbers.count(dead_letter.times, tone="warn" if dead_letter.times else "muted"),
         numbers.size(dead_letter.size),
         numbers.ago(dead_letter.time_us, detail.time_us),
+        numbers.ago(dead_letter.died_us, detail.time_us),
         _became(dead_letter.to),
     )
     return Row(

@@ -15,6 +15,8 @@ const FETCHED_MAX = 8 << 20; // bytes of a record that are fetched
 const SHOWN_MAX = 128 << 10; // bytes that are shown
 const HEX_MAX = 4 << 10;
 const HEADER_MAX = 2_000;
+const TRACEBACK = "comet-dead-letter-traceback";
+const DIED = "comet-dead-letter-time-us";
 
 let shown = null; // {panel, from}
 
@@ -105,10 +107,12 @@ function fill(body, id, record, facts, actions) {
       ["Time", timeOf(record.timestamp_us)],
       ["Size", `${size.toLocaleString("en")} bytes`],
       ["Key", keyText === undefined ? muted("none") : keyText === null ? code(`${hexLine(key)} (${key.length} bytes)`) : code(cut(keyText, HEADER_MAX))],
+      ...diedOf(record.headers ?? []),
       ...(record.encrypted === undefined ? [] : [["Value", muted(`encrypted with key ${record.encrypted}; only clients have it`)]]),
       ...facts,
     ])),
-    headersOf(record.headers ?? []),
+    tracebackOf(record.headers ?? []),
+    headersOf((record.headers ?? []).filter(({ name }) => name !== TRACEBACK)),
     value === null ? el("p", { class: "notice" }, "Tombstone: no value; deletes the key.") : valueOf(id, value),
   ];
   body.replaceChildren(...parts.filter(Boolean));
@@ -133,6 +137,17 @@ function headersOf(headers) {
     el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, code(value === undefined ? hexLine(bytesOf(base64)) : cut(value, HEADER_MAX)))),
   );
   return el("section", {}, el("h3", {}, `Headers · ${headers.length}`), el("table", { class: "record-headers" }, el("tbody", {}, rows)));
+}
+
+// What a dead letter says of its death, beside the reason.
+function diedOf(headers) {
+  const text = headers.find(({ name }) => name === DIED)?.value ?? "";
+  return /^[0-9]{1,17}$/.test(text) ? [["Died", timeOf(text)]] : [];
+}
+
+function tracebackOf(headers) {
+  const text = headers.find(({ name }) => name === TRACEBACK)?.value;
+  return text && el("section", {}, el("h3", {}, "Traceback"), el("div", { class: "record-value" }, el("pre", { tabindex: "0", "aria-label": "Traceback" }, text)));
 }
 
 function copier(label, text) {
