@@ -1,7 +1,6 @@
 // The acts of administration: their calls, and the texts of their dialogs. The gateway puts the table into each page.
 
 import { api } from "./api.js";
-import { confirm } from "./dialog.js";
 
 const ACTS = JSON.parse(document.querySelector('meta[name="acts"]').content);
 
@@ -22,7 +21,8 @@ export function texts(operation, what) {
 
 // Asks for confirmation with the effect of a dry run, `show(plan)` as [[label, text], …], then acts. Resolves to the
 // answer, or null. `more` replaces texts.
-export function confirmAct(operation, what, { body = undefined, show, done = () => {}, ...more }) {
+export async function confirmAct(operation, what, { body = undefined, show, done = () => {}, ...more }) {
+  const { confirm } = await import("./dialog.js");
   return confirm({
     ...texts(operation, what),
     load: async () => show(await call(operation, what, body, { dryRun: true })),

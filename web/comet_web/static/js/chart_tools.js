@@ -1,7 +1,6 @@
 // The buttons of a chart, its table, and what it saves: a picture, or CSV of the values that are shown.
 
 import { zoomIn, zoomOut } from "./chart_gestures.js";
-import { form } from "./dialog.js";
 import { el } from "./el.js";
 import { chartZone, fullClock, setChartZone } from "./scale.js";
 import { canGoBack, goBack, onView, show, showAll, shownView, within } from "./time_view.js";
@@ -50,6 +49,7 @@ async function chooseRange(chart) {
   const read = (text) => new Date(chartZone() === "UTC" ? `${text}Z` : text).getTime() * 1000;
   const inside = (text) => (read(text) >= extent.from_us - 1e6 && read(text) <= extent.to_us + 1e6 ? "" : `from ${fullClock(extent.from_us)} to ${fullClock(extent.to_us)}`);
   const shared = { type: "datetime-local", step: 1, required: true, check: inside };
+  const { form } = await import("./dialog.js");
   await form({
     title: "Time range",
     note: chartZone() === "UTC" ? "In UTC." : "In local time.",

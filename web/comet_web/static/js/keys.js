@@ -1,6 +1,5 @@
 // Keyboard shortcuts: single keys, inactive in text fields, and switched off on the page About.
 
-import { open } from "./dialog.js";
 import { el } from "./el.js";
 import { store, stored } from "./stored.js";
 
@@ -37,13 +36,14 @@ const SECOND_MS = 1_500; // for the letter after g
 
 let leading = 0; // until when a g counts
 
-export function showKeys() {
+export async function showKeys() {
   const there = ([first, then]) => first !== "g" || document.querySelector(`a[data-go="${then}"]`); // of the user's role
   const shown = SHORTCUTS.filter(([keys]) => there(keys)).flatMap(([keys, text]) => [
     el("dt", {}, keys.map((key) => el("kbd", {}, key))),
     el("dd", {}, text),
   ]);
   const off = keysOn() ? [] : [el("p", { class: "notice" }, "Shortcuts are off. Turn them on under About.")];
+  const { open } = await import("./dialog.js");
   return open({ title: "Keyboard shortcuts", content: [...off, el("dl", { class: "keys" }, shown)] });
 }
 

@@ -1,7 +1,6 @@
 // Moves leadership: a dry run first, then the job, followed until it ends.
 
 import { api } from "./api.js";
-import { confirm } from "./dialog.js";
 import { toast } from "./toast.js";
 
 const LISTED_MAX = 6;
@@ -11,6 +10,7 @@ const OVER = new Set(["done", "stopped", "failed", "idle"]);
 // `partitions` as POST /v1/leaders/move takes them; null: balances leaders over all brokers.
 export async function moveLeaders({ title, note, action, partitions }) {
   const body = { partitions };
+  const { confirm } = await import("./dialog.js");
   return confirm({
     title,
     note,

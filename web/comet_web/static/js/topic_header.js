@@ -3,14 +3,15 @@
 import { on } from "./actions.js";
 import { root } from "./el.js";
 import { store } from "./stored.js";
-import { addPartitions, deleteTopics, purgeTopic } from "./topic_acts.js";
+
+const acts = () => import("./topic_acts.js"); // with their dialogs, when one opens
 
 export function attach() {
   on("produce", async (button, { topic }) => (await import("./produce.js")).produce(topic));
-  on("add-partitions", (button, { topic }) => addPartitions(topic));
-  on("purge-topic", (button, { topic }) => purgeTopic(topic));
+  on("add-partitions", async (button, { topic }) => (await acts()).addPartitions(topic));
+  on("purge-topic", async (button, { topic }) => (await acts()).purgeTopic(topic));
   on("delete-topic", async (button, { topic }) => {
-    if (!(await deleteTopics([topic]))) return;
+    if (!(await (await acts()).deleteTopics([topic]))) return;
     store("toast", `Topic ${topic} deleted.`); // shown on the next page
     location.assign(`${root}/topics`);
   });

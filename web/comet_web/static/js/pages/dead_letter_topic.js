@@ -3,8 +3,6 @@
 import { on, showError } from "../actions.js";
 import { tableOf } from "../bind.js";
 import { el, icon } from "../el.js";
-import { hide, show } from "../record.js";
-import { discard, edit, redrive } from "../settle.js";
 import { toast } from "../toast.js";
 
 const topic = document.querySelector("h1").textContent;
@@ -13,17 +11,19 @@ const COLUMNS = [...document.querySelectorAll("[data-table=dead_letters] th[data
 const FACTS = [["state", "State"], ["reason", "Reason"], ["group", "Group"], ["source", "Source"], ["attempts", "Attempts"], ["became", "Redriven to"]];
 let chosen = [];
 
+const settle = () => import("../settle.js"); // with its dialogs, when one opens
+
 export function start() {
   document.addEventListener("comet:selection", ({ detail }) => detail.table === "dead_letters" && choose(detail.keys));
   document.addEventListener("comet:row", chosenRow);
   document.addEventListener("click", chosenLink);
   document.addEventListener("comet:document", meant);
   document.addEventListener("comet:settled", showNext);
-  on("redrive-all", () => redrive(topic, { filter: filter() }, about()));
-  on("discard-all", () => discard(topic, { filter: filter() }, about()));
-  on("redrive-chosen", () => redrive(topic, { dead_letters: chosen }, textOf(chosen)));
-  on("discard-chosen", () => discard(topic, { dead_letters: chosen }, textOf(chosen)));
-  on("edit-letter", () => edit(topic, chosen[0]));
+  on("redrive-all", async () => (await settle()).redrive(topic, { filter: filter() }, about()));
+  on("discard-all", async () => (await settle()).discard(topic, { filter: filter() }, about()));
+  on("redrive-chosen", async () => (await settle()).redrive(topic, { dead_letters: chosen }, textOf(chosen)));
+  on("discard-chosen", async () => (await settle()).discard(topic, { dead_letters: chosen }, textOf(chosen)));
+  on("edit-letter", async () => (await settle()).edit(topic, chosen[0]));
   choose([...(tableOf("dead_letters")?.picked ?? [])]); // rows selected before this script ran
   meant();
 }
@@ -80,7 +80,8 @@ function chosenLink(event) {
   openRow(link.closest("tr"));
 }
 
-function openRow(row) {
+async function openRow(row) {
+  const [{ hide, show }, { discard, edit, redrive }] = await Promise.all([import("../record.js"), settle()]);
   const id = idOf(row.dataset.key);
   const cells = Object.fromEntries([...row.querySelectorAll("td:not(.pick)")].map((cell, at) => [COLUMNS[at], cell.textContent]));
   const facts = FACTS.filter(([name]) => cells[name]).map(([name, label]) => [label, cells[name]]);

@@ -1,8 +1,7 @@
 // Overview: what can be done from it.
 
 import { on } from "../actions.js";
-import { createTopic } from "../topic_acts.js";
 
 export function start({ live }) {
-  on("create-topic", async () => (await createTopic()) && live.refresh());
+  on("create-topic", async () => (await (await import("../topic_acts.js")).createTopic()) && live.refresh());
 }

@@ -1,10 +1,8 @@
 // The page of a topic's records: the live tail, the rest of a search, and the panel of a record. The first results are in
 // the HTML.
 
-import { fields } from "../fields.js";
 import { content, show } from "../record.js";
 import { Rows } from "../rows.js";
-import { savedFilters } from "../saved_filters.js";
 import { ROWS_MAX, Tail } from "../tail.js";
 import { toast } from "../toast.js";
 import { attach } from "../topic_header.js";
@@ -20,10 +18,17 @@ export function start({ live }) {
   if (section.dataset.start === "live") new Tail(section, rows, live, params);
   else new Search(section, rows, live, params);
   opening(section, rows);
-  fields(section);
-  savedFilters(document.querySelector("[data-saved]"), section.dataset.topic);
+  unfolded(section.querySelector(".chooser"), async () => (await import("../fields.js")).fields(section));
+  const saved = document.querySelector("[data-saved]");
+  unfolded(saved, async () => (await import("../saved_filters.js")).savedFilters(saved, section.dataset.topic));
   exporting(section);
   permalink(params, rows);
+}
+
+// Runs `work` when a list of choices first opens: the page does not wait for it.
+function unfolded(details, work) {
+  details.addEventListener("toggle", work, { once: true });
+  if (details.open) details.dispatchEvent(new Event("toggle"));
 }
 
 // ---- the form

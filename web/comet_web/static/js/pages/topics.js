@@ -4,7 +4,6 @@ import { on } from "../actions.js";
 import { tableOf } from "../bind.js";
 import { store, stored } from "../stored.js";
 import { toast } from "../toast.js";
-import { cloneTopic, createTopic, deleteTopics } from "../topic_acts.js";
 
 const UPDATES_MAX = 10;
 let chosen = [];
@@ -15,12 +14,14 @@ export function start() {
     store("toast", null);
     toast(text);
   }
-  on("create-topic", async () => (await createTopic()) && showNext());
-  on("clone-topic", async () => (await cloneTopic(chosen[0])) && showNext());
-  on("delete-topics", async () => (await deleteTopics(chosen)) && showNext());
+  on("create-topic", async () => (await (await acts()).createTopic()) && showNext());
+  on("clone-topic", async () => (await (await acts()).cloneTopic(chosen[0])) && showNext());
+  on("delete-topics", async () => (await (await acts()).deleteTopics(chosen)) && showNext());
   document.addEventListener("comet:selection", ({ detail }) => choose(detail.keys));
   choose([...(tableOf("topics")?.picked ?? [])]); // rows selected before this script ran
 }
+
+const acts = () => import("../topic_acts.js"); // with their dialogs, when one opens
 
 // Shows the user's own changes without a click on "List changed", as the cluster reports them.
 function showNext() {
