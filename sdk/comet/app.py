@@ -86,7 +86,7 @@ class App:
 
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         *,
         name: str = "",
         block_warning_ms: float = 100,

@@ -38,9 +38,9 @@ async def test_large_batches_come_as_they_were_sent(producing: str) -> None:
         wire, grpc = comet.Bootstrap(address, transport="wire"), comet.Bootstrap(address, transport="grpc")
         async with (
             comet.Producer(comet.Bootstrap(address, transport=producing)) as producer,
-            comet.Consumer(wire, "t") as first,
-            comet.Consumer(grpc, "t") as second,
-            comet.Consumer(wire, "t") as third,
+            comet.Consumer(wire, "t", start="earliest") as first,
+            comet.Consumer(grpc, "t", start="earliest") as second,
+            comet.Consumer(wire, "t", start="earliest") as third,
         ):
             for at in range(BATCHES):
                 values = values_of(random, (100, 1_000, 10_000)[at % 3])

@@ -146,7 +146,10 @@ def local(issuer: Issuing) -> Iterator[LocalIssuer]:
 @pytest.mark.parametrize("auth", ["basic", "post"])
 async def test_clients_share_one_token_of_their_issuer(local: LocalIssuer, auth: str) -> None:
     access = local.bootstrap(scope="records", auth=auth)
-    async with comet.Producer(access, acks="all") as producer, comet.Consumer(access, TOPIC) as consumer:
+    async with (
+        comet.Producer(access, acks="all") as producer,
+        comet.Consumer(access, TOPIC, start="earliest") as consumer,
+    ):
         await producer.publish(TOPIC, b"1")
         assert (await anext(consumer)).value == b"1"
         async with comet.Admin(local.bootstrap(scope="records", auth=auth)) as admin:
@@ -226,7 +229,10 @@ async def test_no_send_fails_while_tokens_expire_and_are_renewed(
     monkeypatch.setattr(tokens, "LEEWAY_S", 0.0)
     local.life_s = 2.5
     access, seen = local.bootstrap(scope="short"), 0
-    async with comet.Producer(access, acks="all") as producer, comet.Consumer(access, TOPIC) as consumer:
+    async with (
+        comet.Producer(access, acks="all") as producer,
+        comet.Consumer(access, TOPIC, start="earliest") as consumer,
+    ):
         while len(local.requests) < 4:  # three tokens have ended
             receipt = await producer.publish(TOPIC, b"%d" % seen)
             assert receipt.offset == seen

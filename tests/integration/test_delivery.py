@@ -260,7 +260,7 @@ async def test_a_reader_of_what_is_not_committed_sees_it_at_once_and_others_neve
     async with comet.testing.broker({"out": 1}) as broker:
         async with comet.TransactionalProducer(broker.address, "writer") as producer:
             seen: dict[str, Any] = {}
-            async with comet.Consumer(broker.address, "out", isolation="uncommitted") as eager:
+            async with comet.Consumer(broker.address, "out", isolation="uncommitted", start="earliest") as eager:
                 with pytest.raises(KeyError):  # noqa: PT012 - out of the whole block
                     async with producer.transaction() as tx:
                         await (await tx.send("out", b"1"))

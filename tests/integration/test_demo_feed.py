@@ -116,7 +116,7 @@ async def test_a_file_goes_on_when_somebody_deletes_a_topic_and_nothing_comes_tw
 
 async def read(address: str, topic: str, kind: type[T], count: int) -> list[T]:
     found: list[T] = []
-    async with asyncio.timeout(WITHIN_S), comet.Consumer(address, topic, type=kind) as consumer:
+    async with asyncio.timeout(WITHIN_S), comet.Consumer(address, topic, type=kind, start="earliest") as consumer:
         while len(found) < count:
             record = await consumer.get(WITHIN_S)
             assert record is not None

@@ -65,7 +65,7 @@ async def test_no_value_is_readable_in_the_brokers_folder(tmp_path: Path, keyrin
         async with transactional, transactional.transaction() as tx:
             await tx.send("t", SECRET)
         passing = Keyring(KEYS, plaintext="pass")
-        async with comet.Consumer(broker.address, "t", encryption=passing) as consumer:
+        async with comet.Consumer(broker.address, "t", encryption=passing, start="earliest") as consumer:
             values = [(await consumer.__anext__()).value for _ in range(305)]
         assert values == [b"readable", *[SECRET] * 304]
     finally:
@@ -82,12 +82,12 @@ async def test_models_keys_headers_times_and_tombstones_arrive(address: str, key
         await producer.publish("t", Quote("a", 1.5), key="a", headers={"h": "1"}, timestamp_us=7)
         await producer.publish("t", None, key="a")
         await producer.publish("t", b"")
-    async with comet.Consumer(address, "t") as blind:
+    async with comet.Consumer(address, "t", start="earliest") as blind:
         first, second, third = [await blind.__anext__() for _ in range(3)]
     assert first.value.startswith(MAGIC) and third.value.startswith(MAGIC)
     assert (first.key, first.headers, first.timestamp_us) == (b"a", [("h", b"1")], 7)
     assert repr(second.value) == "None"
-    async with comet.Consumer(address, "t", type=Quote, encryption=keyring) as consumer:
+    async with comet.Consumer(address, "t", type=Quote, encryption=keyring, start="earliest") as consumer:
         found = await consumer.__anext__()
         assert (found.value, found.key, found.headers) == (Quote("a", 1.5), b"a", [("h", b"1")])
         assert (await consumer.__anext__()).value is None
@@ -100,14 +100,14 @@ async def test_a_reader_without_the_key_skips_what_it_cannot_read(address: str) 
     for at, keys in enumerate((KEYS, NEWER, KEYS)):
         async with comet.Producer(address, encryption=Keyring(keys)) as producer:
             await producer.publish("t", b"%d" % at)
-    async with comet.Consumer(address, "t", encryption=Keyring(KEYS)) as consumer:
+    async with comet.Consumer(address, "t", encryption=Keyring(KEYS), start="earliest") as consumer:
         assert (await consumer.__anext__()).value == b"0"
         with pytest.raises(comet.DecryptionError) as caught:
             await consumer.__anext__()
         details = caught.value.details
         assert [details[name] for name in ("key_id", "topic", "partition", "offset")] == ["k2", "t", "0", "1"]
         assert (await consumer.__anext__()).value == b"2"
-    async with comet.Consumer(address, "t", encryption=Keyring(NEWER)) as consumer:
+    async with comet.Consumer(address, "t", encryption=Keyring(NEWER), start="earliest") as consumer:
         assert [(await consumer.__anext__()).value for _ in range(3)] == [b"0", b"1", b"2"]
 
 
@@ -115,14 +115,14 @@ async def test_batches_tables_and_scans_are_decrypted_or_raise(address: str, key
     quotes = [Quote("a", float(number)) for number in range(20)]
     async with comet.Producer(address, encryption=keyring) as producer:
         await (await producer.send_many("t", quotes, partition=0))
-    async with comet.Consumer(address, "t", type=Quote, encryption=keyring) as consumer:
+    async with comet.Consumer(address, "t", type=Quote, encryption=keyring, start="earliest") as consumer:
         batch = await consumer.get_batch(WAIT_S)
         assert batch is not None and batch.models() == quotes
         assert batch.record(3).value == b'{"symbol":"a","bid":3.0}'
         rest = batch.after(15)
         assert rest is not None and rest.models() == quotes[15:]
         assert batch.to_arrow(["value"])["value"].to_pylist() == list(batch.values)
-    async with comet.Consumer(address, "t", type=Quote, encryption=keyring) as consumer:
+    async with comet.Consumer(address, "t", type=Quote, encryption=keyring, start="earliest") as consumer:
         async for table in consumer.arrow(columns=["bid"], rows_max=20):
             assert table["bid"].to_pylist() == [quote.bid for quote in quotes]
             break
@@ -132,14 +132,14 @@ async def test_batches_tables_and_scans_are_decrypted_or_raise(address: str, key
     with pytest.raises(comet.DecryptionError):
         await comet.read("t", encryption=wrong, bootstrap=address)
     assert (await comet.read("t", columns=["offset"], encryption=wrong, bootstrap=address)).num_rows == 20
-    async with comet.Consumer(address, "t", encryption=wrong) as blind:
+    async with comet.Consumer(address, "t", encryption=wrong, start="earliest") as blind:
         unread = await blind.get_batch(WAIT_S)
         assert unread is not None
         with pytest.raises(comet.DecryptionError):
             _ = unread.values
         with pytest.raises(comet.DecryptionError):
             unread.to_arrow()
-    async with comet.Consumer(address, "t", encryption=wrong) as consumer:
+    async with comet.Consumer(address, "t", encryption=wrong, start="earliest") as consumer:
         with pytest.raises(comet.DecryptionError):
             async for _ in consumer.arrow():
                 pass
@@ -153,7 +153,7 @@ async def test_tables_come_without_the_values_that_cannot_be_read(address: str, 
     async with comet.Producer(address, encryption=keyring) as producer:
         await (await producer.send_many("t", [b"3"]))
     found: list[object] = []
-    async with comet.Consumer(address, "t", encryption=keyring) as consumer:
+    async with comet.Consumer(address, "t", encryption=keyring, start="earliest") as consumer:
         tables = aiter(consumer.arrow(columns=["value"], wait_ms=50))
         while len(found) < 4:
             try:
@@ -196,10 +196,10 @@ async def test_publish_once_writes_ciphertext_once(address: str, keyring: Keyrin
             await publish(keyring, [first._replace(value=changed), *records[1:]])
     with pytest.raises(comet.KeyReused):
         await publish(Keyring({"k2": NEWER["k2"]}), records)
-    async with comet.Consumer(address, "t") as blind:
+    async with comet.Consumer(address, "t", start="earliest") as blind:
         stored = (await blind.__anext__()).value
         assert stored.startswith(MAGIC) and SECRET not in stored
-    async with comet.Consumer(address, "t", encryption=keyring) as consumer:
+    async with comet.Consumer(address, "t", encryption=keyring, start="earliest") as consumer:
         assert [(await consumer.__anext__()).value for _ in range(3)] == [SECRET, None, b""]
 
 
@@ -244,7 +244,7 @@ async def test_nothing_is_lost_while_the_key_service_is_slow_or_away(address: st
     provider = SlowProvider()
     async with comet.Producer(address, encryption=Keyring(KEYS)) as producer:
         await (await producer.send_many("t", [b"0", b"1"]))
-    async with comet.Consumer(address, "t", encryption=Keyring(provider)) as consumer:
+    async with comet.Consumer(address, "t", encryption=Keyring(provider), start="earliest") as consumer:
 
         async def take() -> list[object]:
             if kind == "records":
@@ -272,7 +272,7 @@ async def test_a_seek_while_keys_are_fetched_is_obeyed(address: str) -> None:
     provider = SlowProvider()
     async with comet.Producer(address, encryption=Keyring(KEYS)) as producer:
         await (await producer.send_many("t", [b"0", b"1", b"2"]))
-    async with comet.Consumer(address, "t", encryption=Keyring(provider)) as consumer:
+    async with comet.Consumer(address, "t", encryption=Keyring(provider), start="earliest") as consumer:
         taking = asyncio.create_task(consumer.__anext__())
         assert await until(lambda: provider.asked == 1, within_s=WAIT_S)
         taking.cancel()
@@ -304,14 +304,16 @@ async def test_handlers_read_and_write_and_their_dead_letters_are_encrypted(
             app.stop()
 
     await asyncio.wait_for(app.serve(), WAIT_S)
-    async with comet.Consumer(address, "out", encryption=keyring) as consumer:
+    async with comet.Consumer(address, "out", encryption=keyring, start="earliest") as consumer:
         assert [(await consumer.__anext__()).value for _ in range(3)] == [b"1", b"3", b"5"]
-    async with comet.Consumer(address, "dead") as blind:
+    async with comet.Consumer(address, "dead", start="earliest") as blind:
         for _ in range(2):
             record = await blind.__anext__()
             assert record.value.startswith(MAGIC)
             assert SECRET not in b"".join(content for _, content in record.headers)
-    async with comet.Consumer(address, "dead", encryption=Keyring(NEWER, also_from=["t"])) as consumer:
+    async with comet.Consumer(
+        address, "dead", encryption=Keyring(NEWER, also_from=["t"]), start="earliest"
+    ) as consumer:
         assert [(await consumer.__anext__()).value for _ in range(2)] == [SECRET, b"4"]
 
 
@@ -333,9 +335,9 @@ async def test_a_share_groups_dead_letters_keep_the_ciphertext(address: str, key
             except comet.DecryptionError as error:
                 found.append(error.details["outcome"])
     assert found == [SECRET, "released", "rejected"]
-    async with comet.Consumer(address, "dead") as blind:
+    async with comet.Consumer(address, "dead", start="earliest") as blind:
         assert all([(await blind.__anext__()).value.startswith(MAGIC) for _ in range(2)])
-    async with comet.Consumer(address, "dead", encryption=Keyring(NEWER, also_from=["t"])) as reader:
+    async with comet.Consumer(address, "dead", encryption=Keyring(NEWER, also_from=["t"]), start="earliest") as reader:
         assert {(await reader.__anext__()).value for _ in range(2)} == {SECRET, b"2"}
 
 

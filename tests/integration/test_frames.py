@@ -104,7 +104,7 @@ async def test_every_way_to_read_gives_the_same_rows(address: str, topic: str) -
 
 def test_values_become_columns_as_they_become_events(address: str, topic: str) -> None:
     write(address, topic)
-    with comet.sync.Consumer(address, topic, type=Quote) as consumer:
+    with comet.sync.Consumer(address, topic, type=Quote, start="earliest") as consumer:
         events = {(one.partition, one.offset): one.value for one in (consumer.get() for _ in range(90)) if one}
     frame = comet.read(topic, type=Quote, bootstrap=address).to_polars()
     assert frame.columns == ["key", "symbol", "bid", "note", "size", "topic", "partition", "offset", "timestamp"]
@@ -233,7 +233,7 @@ def test_what_cannot_be_read_is_said(address: str, topic: str) -> None:
 
 KEPT = """
 def records():
-    with comet.sync.Consumer(address, topic) as consumer:
+    with comet.sync.Consumer(address, topic, start="earliest") as consumer:
         yield from consumer
 """
 

@@ -149,7 +149,7 @@ async def test_sockets_groups_and_replays_go_on(gateway: Gateway) -> None:
         await socket.subscribe("r", "one", replay=window)
         assert offsets(await socket.records("r", 4)) == READABLE
         assert (await socket.until("lost", id="r"))["missing"] == MISSING
-    async with comet.Consumer(gateway.broker, "dead") as letters:
+    async with comet.Consumer(gateway.broker, "dead", start="earliest") as letters:
         assert [(await letters.__anext__()).value for _ in range(5)] == [None] * 5
 
 

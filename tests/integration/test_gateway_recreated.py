@@ -149,7 +149,7 @@ async def test_a_consumer_of_the_old_topic_does_not_tell_the_end_of_the_new_one(
     broker: comet.testing.TestBroker,
 ) -> None:
     await write(broker.address, *(f"old {number}" for number in range(4)))
-    async with comet.Consumer(broker.address, "quotes") as consumer:
+    async with comet.Consumer(broker.address, "quotes", start="earliest") as consumer:
         first = await consumer.get()
         assert first is not None
         assert first.offset == 0

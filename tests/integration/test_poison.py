@@ -50,7 +50,7 @@ async def test_a_leader_refuses_them_and_others_are_not_disturbed(
             with pytest.raises(CorruptBatch):
                 await poison.write(broker.address, "quotes", poison.poisoned(kind, codec))
         await producer.publish("quotes", b"after")
-    async with comet.Consumer(broker.address, "quotes") as consumer:
+    async with comet.Consumer(broker.address, "quotes", start="earliest") as consumer:
         assert [(await consumer.__anext__()).value for _ in range(2)] == [b"before", b"after"]
 
 
@@ -67,7 +67,7 @@ async def test_a_leader_refuses_them_in_transactions_and_requests_with_a_key(bro
 async def test_a_consumer_is_told_once_and_goes_on(broker: comet.testing.TestBroker, kind: str) -> None:
     await poison.poison(broker.address, "quotes", kind=kind)
     end = 8 if kind == "the count is too high" else 7
-    async with comet.Consumer(broker.address, "quotes") as consumer:
+    async with comet.Consumer(broker.address, "quotes", start="earliest") as consumer:
         assert [(await consumer.__anext__()).offset for _ in range(2)] == [0, 1]
         with pytest.raises(CorruptRecords) as caught:
             await consumer.get()
@@ -79,13 +79,13 @@ async def test_a_consumer_is_told_once_and_goes_on(broker: comet.testing.TestBro
 
 
 async def test_batches_and_tables_go_on_behind_it(address: str) -> None:
-    async with comet.Consumer(address, "quotes") as consumer:
+    async with comet.Consumer(address, "quotes", start="earliest") as consumer:
         batches = consumer.batches()
         assert list((await anext(batches)).offsets) == [0, 1]
         with pytest.raises(CorruptRecords):
             await anext(batches)
         assert list((await anext(batches)).offsets) == [7, 8]
-    async with comet.Consumer(address, "quotes") as consumer:
+    async with comet.Consumer(address, "quotes", start="earliest") as consumer:
         tables = consumer.arrow(columns=["offset"], rows_max=4, wait_ms=0)
         found: list[Any] = []
         while not found or found[-1] != 8:
@@ -97,15 +97,15 @@ async def test_batches_and_tables_go_on_behind_it(address: str) -> None:
 
 
 async def test_a_consumer_may_skip_it_or_hear_of_a_gap(address: str) -> None:
-    async with comet.Consumer(address, "quotes", on_corrupt="skip") as consumer:
+    async with comet.Consumer(address, "quotes", on_corrupt="skip", start="earliest") as consumer:
         assert [(await consumer.__anext__()).offset for _ in range(4)] == [0, 1, 7, 8]
         assert consumer.statistics()["corrupt_batches"] == 1
     gaps: list[comet.Gap] = []
-    async with comet.Consumer(address, "quotes", on_gap=gaps.append) as consumer:
+    async with comet.Consumer(address, "quotes", on_gap=gaps.append, start="earliest") as consumer:
         assert [(await consumer.__anext__()).offset for _ in range(4)] == [0, 1, 7, 8]
     assert gaps == [comet.Gap("quotes", 0, 2, 7, "damaged")]
     with pytest.raises(comet.InvalidArgument, match="on_corrupt"):
-        comet.Consumer(address, "quotes", on_corrupt="ignore")  # type: ignore[call-overload]
+        comet.Consumer(address, "quotes", on_corrupt="ignore", start="earliest")  # type: ignore[call-overload]
 
 
 async def test_a_consumer_may_begin_in_it(address: str) -> None:
@@ -125,7 +125,7 @@ async def test_what_is_in_a_transaction_that_was_aborted_is_nobodys_matter(broke
                     await transaction.send("quotes", b"aborted")
                     raise RuntimeError
         await poison.write(broker.address, "quotes", poison.batch_of(b"good"))
-    async with comet.Consumer(broker.address, "quotes") as consumer:
+    async with comet.Consumer(broker.address, "quotes", start="earliest") as consumer:
         assert (await consumer.__anext__()).value == b"good"
 
 
@@ -173,7 +173,7 @@ async def test_an_app_writes_a_note_of_it_and_goes_on(address: str, delivery: An
 
     running = asyncio.create_task(app.serve())
     try:
-        async with comet.Consumer(address, "dead") as letters, comet.Admin(address) as admin:
+        async with comet.Consumer(address, "dead", start="earliest") as letters, comet.Admin(address) as admin:
             letter = await letters.get(timeout_s=30)
 
             async def committed() -> list[int | None]:
@@ -219,7 +219,7 @@ async def test_an_app_skips_it_or_stops_as_on_error_says(address: str, group: st
 async def test_a_shared_group_rejects_its_records(address: str) -> None:
     async with comet.ShareConsumer(
         address, "quotes", group="s", start="earliest", dead_letter="dead"
-    ) as one, comet.Consumer(address, "dead") as letters:  # fmt: skip
+    ) as one, comet.Consumer(address, "dead", start="earliest") as letters:  # fmt: skip
         found: list[int] = []
         failures: list[dict[str, str]] = []
         while len(found) < 4:

@@ -130,7 +130,7 @@ async def test_a_stopped_process_is_noticed_and_waited_for(tmp_path: Path, port:
                 await producer.publish("quotes", b"2")
             broker.child.signal(signal.SIGCONT)
             assert (await producer.publish("quotes", b"3")).offset in {1, 2}
-        async with comet.Consumer(broker.address, "quotes") as consumer:
+        async with comet.Consumer(broker.address, "quotes", start="earliest") as consumer:
             values = [record.value for _ in range(2) if (record := await consumer.get(30)) is not None]
             assert values in ([b"1", b"3"], [b"1", b"2"])
     finally:
@@ -142,7 +142,7 @@ async def test_typed_events_of_every_kind_come_back_as_they_were() -> None:
         async with comet.Producer(broker.address, compression="lz4", linger_ms=1) as producer:
             for n in range(50):
                 await producer.send("quotes", Quote("EURUSD", n / 2), key="EURUSD", headers={"n": str(n)})
-        async with comet.Consumer(broker.address, "quotes", type=Quote) as consumer:
+        async with comet.Consumer(broker.address, "quotes", type=Quote, start="earliest") as consumer:
             async for record in consumer:
                 assert record.value == Quote("EURUSD", record.offset / 2)
                 assert record.headers == [("n", str(record.offset).encode())]
@@ -163,7 +163,7 @@ async def test_large_and_many_through_a_small_window() -> None:
             await producer.publish("quotes", os.urandom(6 << 20), partition=0)
             values = [os.urandom(100) for _ in range(50_000)]
             await (await producer.send_many("quotes", values))
-        async with comet.Consumer(broker.address, "quotes", buffer_bytes=64 << 10) as consumer:
+        async with comet.Consumer(broker.address, "quotes", buffer_bytes=64 << 10, start="earliest") as consumer:
             seen = 0
             async for batch in consumer.batches():
                 seen += len(batch)
@@ -202,7 +202,7 @@ async def test_errors_cross_grpc_with_all_they_say() -> None:
         with pytest.raises(comet.InvalidArgument):
             await admin.alter_topic("quotes", segment_bytes=1)
         with pytest.raises(comet.TopicNotFound, match="create it"):
-            await comet.Consumer(broker.address, "nothing").start()
+            await comet.Consumer(broker.address, "nothing", start="earliest").start()
     with pytest.raises(comet.Unavailable, match="cannot reach a broker"):
         async with comet.Admin("127.0.0.1:1") as admin:
             await admin.list_topics()
@@ -235,7 +235,7 @@ def test_the_synchronous_face_from_several_threads() -> None:
                 thread.join()
             producer.flush()
             assert producer.statistics()["acked_records"] == 200
-        with comet.sync.Consumer(broker.address, "quotes") as consumer:
+        with comet.sync.Consumer(broker.address, "quotes", start="earliest") as consumer:
             got: dict[bytes | None, list[int]] = {}
             for record in consumer:
                 got.setdefault(record.key, []).append(int(record.value))
@@ -280,7 +280,7 @@ class Finding:
 
 
 def test_the_synchronous_lag_is_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    consumer = comet.sync.Consumer("localhost", "quotes")
+    consumer = comet.sync.Consumer("localhost", "quotes", start="earliest")
     finding = Finding()
     finding._ahead = consumer._async._ahead  # type: ignore[attr-defined]
     monkeypatch.setattr(consumer, "_async", finding)
@@ -316,7 +316,7 @@ def test_a_synchronous_transaction_commits_records_with_the_offsets_of_a_group()
 def test_a_synchronous_consumer_continues_after_a_record_that_cannot_be_decoded() -> None:
     with comet.testing.broker(["quotes"]) as broker, comet.sync.Producer(broker.address) as producer:
         producer.send_many("quotes", [b"1", b"x", b"3"]).result()
-        with comet.sync.Consumer(broker.address, "quotes", type=int) as consumer:
+        with comet.sync.Consumer(broker.address, "quotes", type=int, start="earliest") as consumer:
             assert next(consumer).value == 1
             with pytest.raises(comet.SerdeError):
                 next(consumer)
@@ -346,7 +346,10 @@ def ctrl_c_interrupts() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_an_interrupted_wait_ends_and_the_producer_goes_on() -> None:
-    with comet.testing.broker(["quotes"]) as broker, comet.sync.Consumer(broker.address, "quotes") as consumer:
+    with (
+        comet.testing.broker(["quotes"]) as broker,
+        comet.sync.Consumer(broker.address, "quotes", start="earliest") as consumer,
+    ):
         interrupter = threading.Thread(target=interrupt_once_it_waits, args=(threading.get_ident(),))
         interrupter.start()
         with pytest.raises(KeyboardInterrupt):
@@ -394,7 +397,7 @@ async def test_nothing_is_logged_when_nothing_is_wrong(caplog: pytest.LogCapture
         async with comet.testing.broker(["quotes"]) as broker:
             async with comet.Producer(broker.address) as producer:
                 await producer.publish("quotes", b"1")
-            async with comet.Consumer(broker.address, "quotes") as consumer:
+            async with comet.Consumer(broker.address, "quotes", start="earliest") as consumer:
                 await consumer.get()
     assert not caplog.records
 

@@ -47,7 +47,9 @@ async def write(cluster: LocalCluster, index: int, stop: asyncio.Event) -> int:
 async def read(cluster: LocalCluster, read_from: ReadFrom, counts: asyncio.Future[list[int]]) -> list[list[Any]]:
     """All that is written, by partition."""
     found: list[list[Any]] = [[], [], []]
-    async with comet.Consumer(cluster.addresses, "t", read_from=read_from, connect=cluster.network.connect) as consumer:
+    async with comet.Consumer(
+        cluster.addresses, "t", read_from=read_from, connect=cluster.network.connect, start="earliest"
+    ) as consumer:
         while not counts.done() or sum(map(len, found)) < sum(counts.result()):
             record = await consumer.get(timeout_s=0.5)
             if record is not None:

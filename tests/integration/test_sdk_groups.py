@@ -198,13 +198,13 @@ async def test_nothing_of_a_transaction_that_is_aborted_is_seen_and_all_of_one_t
                         raise ZeroDivisionError
             except ZeroDivisionError:
                 pass
-        async with comet.Consumer(broker.address, "t") as consumer:
+        async with comet.Consumer(broker.address, "t", start="earliest") as consumer:
             values = [await consumer.get(timeout_s=30) for _ in range(9)]
             assert [int(one.value) for one in values if one] == [10 * n + m for n in (0, 2, 4) for m in range(3)]
             assert await consumer.get(timeout_s=0.2) is None
             while consumer.positions() != {0: 24}:  # markers and what was aborted have offsets too
                 assert await consumer.get(timeout_s=0.2) is None
-        async with comet.Consumer(broker.address, "t", isolation="uncommitted") as consumer:
+        async with comet.Consumer(broker.address, "t", isolation="uncommitted", start="earliest") as consumer:
             everything = [await consumer.get(timeout_s=30) for _ in range(18)]
             assert [int(one.value) for one in everything if one] == [10 * n + m for n in range(6) for m in range(3)]
 

@@ -92,13 +92,13 @@ def test_there_is_an_example_of_each_delivery() -> None:
             assert [next(lines) for _ in range(3)] == [f"to 555-{n}: hello" for n in range(3)]
         with running("at_least_once.py", broker.address) as lines:
             assert {next(lines), next(lines)} == {"a1 has 0.0", "a2 has 10.0"}
-            with comet.sync.Consumer(broker.address, "balances-failed", type=dict) as failed:
+            with comet.sync.Consumer(broker.address, "balances-failed", type=dict, start="earliest") as failed:
                 record = failed.get(60)
                 assert record is not None
                 assert record.value["account"] == "a0"
         with (
             running("exactly_once.py", broker.address),
-            comet.sync.Consumer(broker.address, "totals", type=dict) as totals,
+            comet.sync.Consumer(broker.address, "totals", type=dict, start="earliest") as totals,
         ):
             for n in range(3):
                 record = totals.get(60)
@@ -106,7 +106,7 @@ def test_there_is_an_example_of_each_delivery() -> None:
                 assert record.value == {"customer": f"c{n}", "total": n * 2.5}
         with running("share_group.py", broker.address) as lines:
             assert {next(lines).split(" done")[0] for _ in range(2)} == {"job 1", "job 2"}
-            with comet.sync.Consumer(broker.address, "jobs-failed", type=dict) as failed:
+            with comet.sync.Consumer(broker.address, "jobs-failed", type=dict, start="earliest") as failed:
                 record = failed.get(60)
                 assert record is not None
                 assert record.value["number"] == 0

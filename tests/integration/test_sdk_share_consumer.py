@@ -130,7 +130,7 @@ async def test_what_fails_too_often_is_set_aside_with_why() -> None:
         attempts: Counter[bytes] = Counter()
         async with (
             comet.ShareConsumer(broker.address, "work", **settings) as consumer,
-            comet.Consumer(broker.address, "dead") as dead,
+            comet.Consumer(broker.address, "dead", start="earliest") as dead,
         ):
             while attempts[b"bad"] < 3 or not attempts[b"worse"]:
                 record = await consumer.get(timeout_s=30)

@@ -49,7 +49,7 @@ def at_hand(consumer: comet.Consumer[Quote]) -> int:
 async def test_tables_have_each_row_once_and_as_many_as_asked_for(address: str) -> None:
     await write(address, 95)
     sizes, bids, at = [], [], []
-    async with comet.Consumer(address, "quotes", type=Quote) as consumer:
+    async with comet.Consumer(address, "quotes", type=Quote, start="earliest") as consumer:
         await consumer.start()
         assert await until(lambda: at_hand(consumer) == 95, within_s=WAIT_S_MAX)
         async for table in consumer.arrow(columns=["bid", "offset"], rows_max=17, wait_ms=0):
@@ -82,7 +82,7 @@ async def test_a_consumer_of_batches_or_tables_cuts_no_value(address: str, monke
     count = 1_000
     async with comet.Producer(address) as producer:
         await (await producer.send_many("quotes", [b"a value", None] * (count // 2)))
-    async with comet.Consumer(address, "quotes") as consumer:
+    async with comet.Consumer(address, "quotes", start="earliest") as consumer:
         batch = await anext(aiter(consumer.batches()))
         assert len(batch) == count and batch.size == count // 2 * len(b"a value")
         await consumer.seek("earliest")
@@ -94,7 +94,7 @@ async def test_a_consumer_of_batches_or_tables_cuts_no_value(address: str, monke
 
 
 async def test_a_table_waits_for_rows_and_loses_none_when_it_is_cancelled(address: str) -> None:
-    async with comet.Consumer(address, "quotes") as consumer:
+    async with comet.Consumer(address, "quotes", start="earliest") as consumer:
         tables = consumer.arrow(rows_max=20, wait_ms=HOUR_MS)
         waiting = asyncio.ensure_future(anext(tables))
         await write(address, 10)
@@ -118,7 +118,7 @@ async def test_rows_before_a_value_that_is_no_event_come_before_its_error(addres
         while len(found) < upto:
             found.extend((await anext(tables))["offset"].to_pylist())
 
-    async with comet.Consumer(address, "quotes", type=Quote) as consumer:
+    async with comet.Consumer(address, "quotes", type=Quote, start="earliest") as consumer:
         tables = consumer.arrow(wait_ms=0)
         with pytest.raises(SerdeError) as caught:
             await take(30)
@@ -138,12 +138,14 @@ async def test_what_stops_a_partition_is_raised(address: str) -> None:
 
 
 async def test_settings_are_checked(address: str) -> None:
-    consumer = comet.Consumer(address, "quotes")
+    consumer = comet.Consumer(address, "quotes", start="earliest")
     wrongs: list[dict[str, Any]] = [{"rows_max": 0}, {"wait_ms": -1}, {"columns": ["bid"]}]
     for wrong in wrongs:
         with pytest.raises(InvalidArgument):
             consumer.arrow(**wrong)
-    assert comet.Consumer(address, "quotes", type=Quote).arrow().schema.field("bid").type == pa.float64()
+    assert (
+        comet.Consumer(address, "quotes", type=Quote, start="earliest").arrow().schema.field("bid").type == pa.float64()
+    )
     await consumer.close()
 
 
@@ -192,7 +194,7 @@ def test_tables_in_plain_code() -> None:
         with comet.sync.Producer(broker.address) as producer:
             for number in range(4):
                 producer.publish("quotes", Quote("a", number))
-        with comet.sync.Consumer(broker.address, "quotes", type=Quote) as consumer:
+        with comet.sync.Consumer(broker.address, "quotes", type=Quote, start="earliest") as consumer:
             assert next(iter(consumer)).value.bid == 0
             assert bids_of(consumer.arrow(wait_ms=0), 3) == [1.0, 2.0, 3.0]
         with comet.sync.GroupConsumer(broker.address, "quotes", group="g", type=Quote, start="earliest") as member:

@@ -61,7 +61,7 @@ async def used(server: Server, addresses: Any = None) -> Used:
 async def test_clients_on_the_machine_take_it_by_themselves(server: Server) -> None:
     async with comet.Admin(server.address) as admin:
         await admin.create_topic("seen")
-    async with comet.Consumer(server.address, "seen"), comet.Producer(server.address) as producer:
+    async with comet.Consumer(server.address, "seen", start="earliest"), comet.Producer(server.address) as producer:
         await producer.publish("seen", b"1")
         assert transports(server) == {"unix"} and open_wires(server) == 2
         (peer,) = {session["peer"] for session in server.broker.statistics()["sessions"]}

@@ -111,7 +111,7 @@ async def work(bootstrap: comet.Bootstrap | str, topic: str = "t") -> None:
 async def test_streams_take_the_wire_by_themselves(server: Server) -> None:
     async with comet.Admin(server.address) as admin:
         await admin.create_topic("seen")
-    async with comet.Consumer(server.address, "seen"), comet.Producer(server.address) as producer:
+    async with comet.Consumer(server.address, "seen", start="earliest"), comet.Producer(server.address) as producer:
         await producer.publish("seen", b"1")
         assert open_wires(server) == 2
     assert await until(lambda: open_wires(server) == 0, within_s=10)

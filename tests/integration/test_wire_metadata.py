@@ -55,7 +55,9 @@ async def test_a_connected_client_asks_over_its_stream(
 
 
 async def test_over_grpc_nothing_is_different(server: Server) -> None:
-    async with comet.Consumer(comet.Bootstrap(server.address, transport="grpc"), "quotes") as consumer:
+    async with comet.Consumer(
+        comet.Bootstrap(server.address, transport="grpc"), "quotes", start="earliest"
+    ) as consumer:
         assert channels(consumer._client) == 1
         assert list(await consumer._client.fetch(["quotes"])) == ["quotes"]
         assert open_wires(server) == 0

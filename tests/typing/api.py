@@ -27,7 +27,7 @@ async def producing() -> None:
 
 
 async def consuming() -> None:
-    async with comet.Consumer("localhost:9092", "quotes") as plain:
+    async with comet.Consumer("localhost:9092", "quotes", start="earliest") as plain:
         assert_type(plain, comet.Consumer[bytes])
         async for record in plain:
             assert_type(record, comet.Record[bytes])
@@ -43,15 +43,18 @@ async def consuming() -> None:
             assert_type(batch.models(), list[Quote])
         assert_type(await typed.get(timeout_s=1), comet.Record[Quote] | None)
         assert_type(typed.positions(), dict[int, int])
-    assert_type(comet.Consumer("localhost:9092", "quotes", type=dict[str, int]), comet.Consumer[dict[str, int]])
-    comet.Consumer("localhost:9092", "quotes", read_from="nearest", rack="a", on_gap=lost)
+    assert_type(
+        comet.Consumer("localhost:9092", "quotes", type=dict[str, int], start="earliest"),
+        comet.Consumer[dict[str, int]],
+    )
+    comet.Consumer("localhost:9092", "quotes", read_from="nearest", rack="a", on_gap=lost, start="earliest")
 
 
 async def frames() -> None:
     scan = comet.read("quotes", start="-1h", end={0: 5}, type=Quote, columns=["bid"], partitions=[0])
     assert_type(scan, comet.Scan)
     assert_type(comet.write_frame(scan, "copies", key="symbol", value=["bid"], acks="all"), int)
-    async with comet.Consumer("localhost:9092", "quotes") as consumer:
+    async with comet.Consumer("localhost:9092", "quotes", start="earliest") as consumer:
         async for table in consumer.arrow(rows_max=10):
             print(table)
 
@@ -132,7 +135,7 @@ async def options_are_typed() -> None:
     one = comet.Consumer("localhost:9092", "quotes", type=Quote, options=comet.ConsumerOptions(start="-1h"), rack="a")
     assert_type(one, comet.Consumer[Quote])
     comet.Consumer("localhost:9092", "quotes", options=near)  # type: ignore[call-overload]
-    comet.Consumer("localhost:9092", "quotes", read_from="far")  # type: ignore[call-overload]
+    comet.Consumer("localhost:9092", "quotes", read_from="far", start="earliest")  # type: ignore[call-overload]
     comet.GroupConsumer("localhost:9092", "quotes", group="g", partitions=[0])  # type: ignore[call-overload]
     comet.ShareOptions(in_flight="ten")  # type: ignore[arg-type]
     near.rack = "b"  # type: ignore[misc]
@@ -157,7 +160,7 @@ def synchronously() -> None:
     with comet.sync.Producer("localhost:9092") as producer:
         assert_type(producer.publish("quotes", b"x"), comet.Receipt)
         assert_type(producer.send("quotes", b"x").result(), comet.Receipt)
-    with comet.sync.Consumer("localhost:9092", "quotes", type=Quote) as consumer:
+    with comet.sync.Consumer("localhost:9092", "quotes", type=Quote, start="earliest") as consumer:
         for record in consumer:
             assert_type(record, comet.Record[Quote])
     with comet.sync.GroupConsumer("localhost:9092", "quotes", group="engine", type=Quote) as member:
@@ -185,14 +188,14 @@ async def wrong() -> None:
     async with comet.Producer("localhost:9092") as producer:
         await producer.send("quotes", b"x", key=5)  # type: ignore[arg-type]
         await producer.send(b"quotes", b"x")  # type: ignore[arg-type]
-    comet.Consumer("localhost:9092", "quotes", group="engine")  # type: ignore[call-overload]
+    comet.Consumer("localhost:9092", "quotes", group="engine", start="earliest")  # type: ignore[call-overload]
     comet.GroupConsumer("localhost:9092", "quotes")  # type: ignore[call-overload]
     comet.GroupConsumer("localhost:9092", "quotes", group="g", on_lost=misunderstands)  # type: ignore[arg-type]
     comet.GroupConsumer("localhost:9092", "quotes", group="g", in_flight=5)  # type: ignore[call-overload]
     comet.ShareConsumer("localhost:9092", "quotes", group="g", auto_commit=True)  # type: ignore[call-overload]
-    comet.Consumer("localhost:9092", "quotes", on_out_of_range="skip")  # type: ignore[call-overload]
-    comet.Consumer("localhost:9092", "quotes", read_from="follower")  # type: ignore[call-overload]
-    comet.Consumer("localhost:9092", "quotes", on_gap=misunderstands)  # type: ignore[arg-type]
+    comet.Consumer("localhost:9092", "quotes", on_out_of_range="skip", start="earliest")  # type: ignore[call-overload]
+    comet.Consumer("localhost:9092", "quotes", read_from="follower", start="earliest")  # type: ignore[call-overload]
+    comet.Consumer("localhost:9092", "quotes", on_gap=misunderstands, start="earliest")  # type: ignore[arg-type]
 
 
 async def in_a_test() -> None:

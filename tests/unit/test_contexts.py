@@ -15,9 +15,10 @@ import typer
 from typer.testing import CliRunner
 
 from comet.cli import _commands
-from comet.cli._connection import complete_context, connection_of
-from comet.cli._contexts import FILE_BYTES_MAX, Contexts, changed_contexts, read_contexts
+from comet.cli._connection import complete_context
 from comet.cli._options import complete_topic
+from comet.client.contexts import FILE_BYTES_MAX, Contexts, changed_contexts, read_contexts
+from comet.client.default_cluster import connection_of
 from comet.errors import InvalidArgument
 from comet.security.certificates import Authority
 from comet.settings.client import VARIABLES

@@ -225,7 +225,7 @@ async def test_an_answer_that_is_long_in_coming_keeps_nobody_else_at_a_broker_th
 
 @scenario({"quotes": 2})
 async def test_a_broker_that_freezes_under_a_quiet_reader_is_noticed(cluster: FakeCluster) -> None:
-    async with Consumer(cluster.addresses, "quotes", connect=cluster.connect, random=Random(1)) as c:
+    async with Consumer(cluster.addresses, "quotes", connect=cluster.connect, random=Random(1), start="earliest") as c:
         await asyncio.sleep(10)
         assert c.statistics()["reconnects"] == 0, "being quiet is no fault"
         cluster.brokers[1].frozen = True
@@ -292,7 +292,7 @@ async def test_a_time_out_because_of_a_quota_says_so(cluster: FakeCluster) -> No
 
 @scenario({"quotes": 3})
 async def test_a_broker_that_is_slow_to_answer_keeps_no_other_partition_waiting(cluster: FakeCluster) -> None:
-    async with Consumer(cluster.addresses, "quotes", connect=cluster.connect, random=Random(1)) as c:
+    async with Consumer(cluster.addresses, "quotes", connect=cluster.connect, random=Random(1), start="earliest") as c:
         cluster.brokers[3].cut()
         cluster.brokers[3].frozen = True  # it accepts connections and does nothing with them
         await asyncio.sleep(0.5)

@@ -32,7 +32,11 @@ from tests.waiting import until
 
 
 def consumer(broker: FakeBroker, topic: str = "quotes", **settings: Any) -> Consumer[Any]:
-    return Consumer(ADDRESS, topic, **{"type": None, "connect": broker.connect, "random": Random(2), **settings})
+    return Consumer(
+        ADDRESS,
+        topic,
+        **{"type": None, "start": "earliest", "connect": broker.connect, "random": Random(2), **settings},
+    )
 
 
 def fill(broker: FakeBroker, values: Sequence[bytes | None], partition: int = 0, per_batch: int = 1) -> None:

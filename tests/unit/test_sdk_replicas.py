@@ -26,7 +26,7 @@ from tests.unit.test_sdk_producer import now
 
 
 def consumer(cluster: FakeCluster, **settings: Any) -> Consumer[Any]:
-    given = {"type": None, "connect": cluster.connect, "random": Random(2), **settings}
+    given = {"type": None, "start": "earliest", "connect": cluster.connect, "random": Random(2), **settings}
     return Consumer(cluster.addresses, "quotes", **given)
 
 

@@ -88,7 +88,7 @@ class Admin:
 
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         *,
         timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
         name: str = "",

@@ -1,10 +1,6 @@
-"""The cluster that a command talks to, and what it presents there: each value from the first place that has it.
+"""The cluster that a command talks to, and what it presents there: chosen as comet.client.default_cluster says.
 
-    --bootstrap ─► COMET_BOOTSTRAP, COMET_CLIENT_… ─► context of --context, COMET_CONTEXT ─► current context ─► default
-
-A certificate, an access key, a token or client credentials are one value: those of a context are left out if the
-environment names any. Values of the context are put into this process's environment, which clients and child processes
-read.
+Values of the context are put into this process's environment, which clients and child processes read.
 """
 
 from __future__ import annotations
@@ -12,22 +8,18 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import typer
 
-from comet.cli._contexts import NO_CONTEXT, Contexts, read_contexts
 from comet.cli._output import note
+from comet.client.contexts import read_contexts
+from comet.client.default_cluster import CONTEXT_FLAG, CURRENT, ClusterChoice, connection_of
 from comet.errors import CometError
-from comet.settings.client import CREDENTIALS, VARIABLES
+from comet.settings.client import CONTEXT_VARIABLE, VARIABLES
 
-CONTEXT_VARIABLE: Final = "COMET_CONTEXT"
-CONTEXT_FLAG: Final = "--context"
 CONTEXT_PARAMETER: Final = "context_name"
-CURRENT: Final = "current"
-DEFAULT: Final = "default"
 _TYPER_CONTEXT: Final = "typer_context"
 
 
@@ -48,72 +40,7 @@ ContextName = Annotated[str | None, _option("The cluster: a name of comet contex
 _GivenContextName = Annotated[str | None, _option("The cluster: a name of comet context.")]
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionValue:
-    """One value and its source: a flag, a variable, a context or the default."""
-
-    name: str
-    value: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class CommandConnection:
-    """All values that were given, and the address; pure data."""
-
-    context: str  # empty: none
-    context_source: str  # --context, COMET_CONTEXT or current; empty: none
-    values: tuple[ConnectionValue, ...]
-    overridden: tuple[str, ...]  # variables that differ from the value of the context
-
-    @property
-    def address(self) -> str:
-        return next(one.value for one in self.values if one.name == "bootstrap")
-
-    def from_context(self) -> Iterator[ConnectionValue]:
-        return (one for one in self.values if one.source == _source(self.context))
-
-
-def connection_of(
-    environ: Mapping[str, str],
-    contexts: Callable[[], Contexts],
-    *,
-    default: str,
-    address: str | None = None,
-    context: str | None = None,
-) -> CommandConnection:
-    """Each value from the first place that has it. `address` and `context` are flags; `contexts` reads the file, unless
-    the context is none. Raises InvalidArgument for an unknown context."""
-    name, named_by = (context, CONTEXT_FLAG) if context else (environ.get(CONTEXT_VARIABLE, ""), CONTEXT_VARIABLE)
-    settings: Mapping[str, str] = {}
-    if name != NO_CONTEXT:
-        known = contexts()
-        name, named_by = (name, named_by) if name else (known.current, CURRENT)
-        settings = known.of(name, named_by if named_by != CURRENT else f"current in {known.file}") if name else {}
-    else:
-        name = ""
-    presented = any(environ.get(VARIABLES[one]) for one in CREDENTIALS)
-    values, overridden = [], []
-    for setting, variable in VARIABLES.items():
-        flag = address if setting == "bootstrap" else None
-        own = settings.get(setting)
-        if flag is not None:
-            values.append(ConnectionValue(setting, flag, "--bootstrap"))
-        elif given := environ.get(variable):
-            values.append(ConnectionValue(setting, given, variable))
-            overridden += [variable] if own is not None and own != given else []
-        elif own is not None and not (presented and setting in CREDENTIALS):
-            values.append(ConnectionValue(setting, own, _source(name)))
-        elif setting == "bootstrap":
-            values.append(ConnectionValue(setting, default, DEFAULT))
-    return CommandConnection(name, named_by if name else "", tuple(values), tuple(overridden))
-
-
-def _source(context: str) -> str:
-    return f"context {context}"
-
-
-def connect(context: typer.Context, default: str) -> CommandConnection:
+def connect(context: typer.Context, default: str) -> ClusterChoice:
     """The connection of a command, as its flags and its parents' say. What the context has but the address goes into
     the environment."""
     found = connection_of(

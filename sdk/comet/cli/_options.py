@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from comet.cli._connection import connect
-from comet.settings.client import BOOTSTRAP_VARIABLE
+from comet.settings import client
 
 if TYPE_CHECKING:
     from comet import Admin
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from comet.entities import TopicInfo
     from comet.types import GroupSummary
 
-DEFAULT_BOOTSTRAP: Final = "localhost:9092"
+DEFAULT_BOOTSTRAP: Final = client.DEFAULT_BOOTSTRAP
 # Of a command whose options are those of a server: they go to the server's own parser, --help too.
 PASSED_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 COMPLETION_TIMEOUT_S: Final = 1.0
@@ -25,7 +25,7 @@ COMPLETION_TIMEOUT_S: Final = 1.0
 Bootstrap = Annotated[
     str,
     typer.Option(
-        "--bootstrap", "-b", envvar=BOOTSTRAP_VARIABLE, metavar="HOST:PORT", help="Any broker of the cluster."
+        "--bootstrap", "-b", envvar=client.BOOTSTRAP_VARIABLE, metavar="HOST:PORT", help="Any broker of the cluster."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -9,13 +9,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from comet.cli._connection import CONTEXT_VARIABLE, CommandConnection, complete_context, connection_of
-from comet.cli._contexts import NO_CONTEXT, changed_contexts, check_name, check_settings, read_contexts
+from comet.cli._connection import complete_context
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Json
 from comet.cli._output import note, print_fields, print_json, print_table
+from comet.client.contexts import NO_CONTEXT, changed_contexts, check_name, check_settings, read_contexts
+from comet.client.default_cluster import ClusterChoice, connection_of
 from comet.errors import InvalidArgument
-from comet.settings.client import PATHS, VARIABLES
+from comet.settings.client import CONTEXT_VARIABLE, PATHS, VARIABLES
 
 app = typer.Typer(
     help="Name clusters and their credentials; choose the one that commands talk to.", no_args_is_help=True
@@ -181,7 +182,7 @@ def _presents(settings: Mapping[str, str]) -> str:
     return ", ".join(word for setting, word in words.items() if setting in settings) or "nothing"
 
 
-def _document(found: CommandConnection) -> dict[str, Any]:
+def _document(found: ClusterChoice) -> dict[str, Any]:
     return {
         "context": found.context or None,
         "source": found.context_source or None,

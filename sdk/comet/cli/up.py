@@ -170,8 +170,8 @@ def _check_listeners(settings: Mapping[str, str], brokers: int) -> None:
 
 def _around_contexts(variables: Mapping[str, str]) -> Mapping[str, str]:
     """The variables of clients, which reach this cluster also if a context of another one is in use."""
-    from comet.cli._connection import CONTEXT_VARIABLE
-    from comet.cli._contexts import NO_CONTEXT, read_contexts
+    from comet.client.contexts import NO_CONTEXT, read_contexts
+    from comet.settings.client import CONTEXT_VARIABLE
 
     chosen = os.environ.get(CONTEXT_VARIABLE)
     try:

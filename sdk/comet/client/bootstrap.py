@@ -12,6 +12,7 @@ from comet.errors import InvalidArgument
 from comet.security.client_credentials import ClientCredentials
 from comet.security.token_source import TokenProvider, TokenSource
 from comet.settings.client import (
+    BOOTSTRAP_VARIABLE,
     FILE_VARIABLES,
     OAUTH_VARIABLES,
     TOKEN_VARIABLE,
@@ -39,6 +40,9 @@ class Bootstrap:
                  "grpc" take one of them. Without it COMET_TRANSPORT counts
 
     A token that is not in a file is fetched for the first connection, and again before it expires.
+
+    Where none are given, a client connects to the cluster of COMET_BOOTSTRAP, else to that of the context that
+    COMET_CONTEXT names or `comet context use` chose, with its files, else to localhost:9092.
 
     Where only addresses are given, the files are those that COMET_CLIENT_CA, COMET_CLIENT_CERT, COMET_CLIENT_KEY,
     COMET_CLIENT_ACCESS_KEY and COMET_CLIENT_TOKEN name, and the fields of ClientCredentials those of
@@ -85,9 +89,15 @@ class Bootstrap:
 
     @classmethod
     def of(cls, addresses: Addresses) -> Bootstrap:
-        """The same, or that of plain addresses, with the files that the environment names."""
+        """The same; or that of plain addresses, with the files that the environment names; or without any, the cluster
+        that COMET_BOOTSTRAP names, else the context, else localhost:9092."""
         if isinstance(addresses, Bootstrap):
             return addresses
+        if addresses is None:
+            from comet.client.default_cluster import default_variables
+
+            variables = default_variables(os.environ)
+            return cls.named_by(variables, variables[BOOTSTRAP_VARIABLE])
         return cls.named_by(os.environ, addresses)
 
     @classmethod
@@ -105,7 +115,7 @@ class Bootstrap:
         return ",".join(self.addresses)
 
 
-Addresses = str | Sequence[str] | Bootstrap
+Addresses = str | Sequence[str] | Bootstrap | None  # None: the cluster that the environment names
 
 
 def _bearer(access_key: str | Path | None, token: str | Path | TokenProvider | None) -> Bearer | None:

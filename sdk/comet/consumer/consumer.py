@@ -25,7 +25,7 @@ from comet.consumer.fetcher import Fetcher
 from comet.consumer.iteration import RecordIterator
 from comet.consumer.keywords import ConsumerKeywords
 from comet.consumer.options import ConsumerOptions, chosen
-from comet.errors import Closed, PartitionNotFound
+from comet.errors import Closed, InvalidArgument, PartitionNotFound
 from comet.types import Latest, StartLike, TopicPartition, check_topic_name, position, wall_clock_us
 from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_to_pb
@@ -83,23 +83,23 @@ class Consumer(RecordIterator[T]):
 
     @overload
     def __init__(
-        self: Consumer[bytes], addresses: Addresses, topic: str, *, options: ConsumerOptions | None = ...,
+        self: Consumer[bytes], addresses: Addresses = ..., topic: str = ..., *, options: ConsumerOptions | None = ...,
         **keywords: Unpack[ConsumerKeywords],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self, addresses: Addresses, topic: str, *, type: type[T], options: ConsumerOptions | None = ...,
+        self, addresses: Addresses = ..., topic: str = ..., *, type: type[T], options: ConsumerOptions | None = ...,
         **keywords: Unpack[ConsumerKeywords],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self: Consumer[Any], addresses: Addresses, topic: str, *, type: Any, options: ConsumerOptions | None = ...,
-        **keywords: Unpack[ConsumerKeywords],
+        self: Consumer[Any], addresses: Addresses = ..., topic: str = ..., *, type: Any,
+        options: ConsumerOptions | None = ..., **keywords: Unpack[ConsumerKeywords],
     ) -> None: ...  # fmt: skip
     def __init__(
         self,
-        addresses: Addresses,
-        topic: str,
+        addresses: Addresses = None,
+        topic: str = "",
         *,
         type: Any = None,  # noqa: A002 - the name users expect
         options: ConsumerOptions | None = None,
@@ -110,6 +110,8 @@ class Consumer(RecordIterator[T]):
         **keywords: Any,
     ) -> None:
         reading = chosen(options or ConsumerOptions(), keywords)
+        if not topic:
+            raise InvalidArgument("no topic given: pass it after the addresses, or as topic=")
         self.topic = check_topic_name(topic)
         super().__init__(serde_of(type), uncommitted=reading.isolation == "uncommitted", keyring=reading.encryption)
         self._clock_us = clock_us
@@ -177,7 +179,7 @@ class Consumer(RecordIterator[T]):
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
         ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
-        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...     async with comet.Consumer(address, "quotes", start="earliest") as consumer:
         ...         await consumer.get()
         ...         print(consumer.lag())
         >>> run(example)
@@ -193,7 +195,7 @@ class Consumer(RecordIterator[T]):
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
         ...         await (await producer.send_many("quotes", [b"1", b"2"]))
-        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...     async with comet.Consumer(address, "quotes", start="earliest") as consumer:
         ...         print(await consumer.end_offsets())
         >>> run(example)
         {0: 2}

@@ -101,7 +101,7 @@ class RecordIterator(Generic[T]):
         """The next record; None if none came in time.
 
         >>> async def example(address: str) -> None:
-        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...     async with comet.Consumer(address, "quotes", start="earliest") as consumer:
         ...         print(await consumer.get(timeout_s=0.01))
         >>> run(example)
         None
@@ -139,7 +139,7 @@ class RecordIterator(Generic[T]):
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
         ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
-        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...     async with comet.Consumer(address, "quotes", start="earliest") as consumer:
         ...         async for table in consumer.arrow(columns=["offset", "value"], rows_max=3):
         ...             print(table.num_rows, table["value"].to_pylist())
         ...             break
@@ -152,7 +152,7 @@ class RecordIterator(Generic[T]):
         """The next batch; None if none came in time.
 
         >>> async def example(address: str) -> None:
-        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...     async with comet.Consumer(address, "quotes", start="earliest") as consumer:
         ...         print(await consumer.get_batch(timeout_s=0.01))
         >>> run(example)
         None
@@ -315,7 +315,7 @@ class RecordIterator(Generic[T]):
         """Counters since the start, and the state of the buffer.
 
         >>> async def example(address: str) -> None:
-        ...     async with comet.Consumer(address, "quotes") as consumer:
+        ...     async with comet.Consumer(address, "quotes", start="earliest") as consumer:
         ...         print(consumer.statistics()["buffered_bytes"])
         >>> run(example)
         0

@@ -45,7 +45,7 @@ class ClientKeywords(TypedDict, total=False):
 class ReadingOptions:
     """The options of everything that reads partitions."""
 
-    start: StartLike = "earliest"
+    start: StartLike = "latest"
     buffer_bytes: int = limits.CONSUMER_BUFFER_BYTES
     on_out_of_range: OutOfRange = "raise"
     on_gap: Callable[[Gap], None] | None = None

@@ -71,9 +71,9 @@ class Keyring:
     ...     keyring = comet.Keyring({"2026": bytes(range(32))})
     ...     async with comet.Producer(address, encryption=keyring) as producer:
     ...         await producer.publish("quotes", "EURUSD 1.08", key="EURUSD")
-    ...     async with comet.Consumer(address, "quotes", encryption=keyring) as consumer:
+    ...     async with comet.Consumer(address, "quotes", encryption=keyring, start="earliest") as consumer:
     ...         print((await consumer.get()).value)
-    ...     async with comet.Consumer(address, "quotes") as consumer:
+    ...     async with comet.Consumer(address, "quotes", start="earliest") as consumer:
     ...         print((await consumer.get()).value.startswith(b"EURUSD"))
     >>> run(example)
     b'EURUSD 1.08'

@@ -77,22 +77,22 @@ class GroupConsumer(AssignedPartitions[T]):
 
     @overload
     def __init__(
-        self: GroupConsumer[bytes], addresses: Addresses, *topics: str, group: str,
+        self: GroupConsumer[bytes], addresses: Addresses = ..., *topics: str, group: str,
         options: GroupOptions | None = ..., **keywords: Unpack[GroupKeywords],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self, addresses: Addresses, *topics: str, group: str, type: type[T],
+        self, addresses: Addresses = ..., *topics: str, group: str, type: type[T],
         options: GroupOptions | None = ..., **keywords: Unpack[GroupKeywords],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self: GroupConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any,
+        self: GroupConsumer[Any], addresses: Addresses = ..., *topics: str, group: str, type: Any,
         options: GroupOptions | None = ..., **keywords: Unpack[GroupKeywords],
     ) -> None: ...  # fmt: skip
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         *topics: str,
         group: str,
         type: Any = None,  # noqa: A002 - the name users expect

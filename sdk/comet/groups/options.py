@@ -9,7 +9,7 @@ from typing import Protocol, get_args
 from comet import limits, patterns
 from comet.consumer.options import ReadingOptions, one_of
 from comet.errors import InvalidArgument
-from comet.types import AssignmentStrategy, StartLike, TopicPartition, check_topic_name
+from comet.types import AssignmentStrategy, TopicPartition, check_topic_name
 from comet.v1 import groups_pb2 as groups_pb
 
 # Called with the partitions concerned; an awaitable result is awaited.
@@ -24,7 +24,6 @@ class GroupOptions(ReadingOptions):
     >>> consumer = comet.GroupConsumer("localhost:9092", "quotes", group="engine", options=options, instance="a")
     """
 
-    start: StartLike = "latest"
     pattern: str = ""
     instance: str = ""
     session_timeout_ms: int = limits.SESSION_TIMEOUT_MS

@@ -104,7 +104,7 @@ def handler_options(
 
 def _default(group: str, handling: HandlerOptions) -> Reading:
     if not group:
-        return ConsumerOptions(start="latest")
+        return ConsumerOptions()
     if handling.shared:
         return ShareOptions(in_flight=handling.concurrency + _IN_FLIGHT_SPARE)
     return GroupOptions()

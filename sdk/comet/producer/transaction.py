@@ -392,7 +392,7 @@ class TransactionalProducer:
     ...         async with producer.transaction() as tx:
     ...             await tx.send("quotes", b"out 5", key="a")
     ...             await tx.send("quotes", b"in 5", key="b")
-    ...     async with comet.Consumer(address, "quotes") as consumer:
+    ...     async with comet.Consumer(address, "quotes", start="earliest") as consumer:
     ...         print((await consumer.get()).value, (await consumer.get()).value)
     >>> run(example)
     b'out 5' b'in 5'
@@ -400,7 +400,7 @@ class TransactionalProducer:
 
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         transactional_id: str = "",
         *,
         group: str | TransactionMember = "",

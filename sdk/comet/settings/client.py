@@ -8,6 +8,8 @@ from typing import Final, Literal, TypeAlias
 from comet.errors import InvalidArgument
 
 BOOTSTRAP_VARIABLE: Final = "COMET_BOOTSTRAP"
+CONTEXT_VARIABLE: Final = "COMET_CONTEXT"
+DEFAULT_BOOTSTRAP: Final = "localhost:9092"  # where nothing names a cluster
 CA_VARIABLE: Final = "COMET_CLIENT_CA"
 CERT_VARIABLE: Final = "COMET_CLIENT_CERT"
 KEY_VARIABLE: Final = "COMET_CLIENT_KEY"

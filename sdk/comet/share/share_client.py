@@ -15,7 +15,7 @@ from comet.share.calls import AckRequest, AcquireCalls, AcquiredEntry
 from comet.share.tokens import Token
 from comet.types import StartLike, check_topic_name, position, wall_clock_us
 from comet.v1 import groups_pb2 as pb
-from comet.values.record import HeaderList
+from comet.values.record import HeaderList, text_of_key
 from comet.wire import protobuf
 from comet.wire.transport import Connect
 
@@ -46,6 +46,11 @@ class AcquiredRecord(NamedTuple):
     delivery_count: int
     token: str
 
+    @property
+    def key_text(self) -> str | None:
+        """The key as text. Raises SerdeError if it is not UTF-8."""
+        return text_of_key(self.key)
+
 
 class ShareClient:
     """Acquires records of share groups and acknowledges them; only tokens are kept in between.
@@ -72,7 +77,7 @@ class ShareClient:
 
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         *,
         name: str = "",
         connect: Connect | None = None,

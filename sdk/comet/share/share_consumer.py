@@ -35,7 +35,7 @@ from comet.share.keywords import ShareKeywords
 from comet.share.options import ShareOptions
 from comet.types import Earliest, TopicPartition, position, wall_clock_us
 from comet.v1 import groups_pb2 as groups_pb
-from comet.values.record import HeaderList
+from comet.values.record import HeaderList, text_of_key
 from comet.wire import protobuf
 from comet.wire.transport import Connect
 
@@ -86,6 +86,11 @@ class ShareRecord(Generic[T]):
     def __repr__(self) -> str:
         return f"<ShareRecord {self.topic}/{self.partition} at {self.offset}, delivery_count {self.delivery_count}>"
 
+    @property
+    def key_text(self) -> str | None:
+        """The key as text. Raises SerdeError if it is not UTF-8."""
+        return text_of_key(self.key)
+
     def ack(self) -> PendingAcknowledgement:
         """Accepts the record as done."""
         return self._lot.acknowledge(ACCEPT, self.offset)
@@ -135,22 +140,22 @@ class ShareConsumer(Generic[T]):
 
     @overload
     def __init__(
-        self: ShareConsumer[bytes], addresses: Addresses, *topics: str, group: str,
+        self: ShareConsumer[bytes], addresses: Addresses = ..., *topics: str, group: str,
         options: ShareOptions | None = ..., **keywords: Unpack[ShareKeywords],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self, addresses: Addresses, *topics: str, group: str, type: type[T],
+        self, addresses: Addresses = ..., *topics: str, group: str, type: type[T],
         options: ShareOptions | None = ..., **keywords: Unpack[ShareKeywords],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
-        self: ShareConsumer[Any], addresses: Addresses, *topics: str, group: str, type: Any,
+        self: ShareConsumer[Any], addresses: Addresses = ..., *topics: str, group: str, type: Any,
         options: ShareOptions | None = ..., **keywords: Unpack[ShareKeywords],
     ) -> None: ...  # fmt: skip
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         *topics: str,
         group: str,
         type: Any = None,  # noqa: A002 - the name users expect

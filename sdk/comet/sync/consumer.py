@@ -65,8 +65,8 @@ class Consumer(Generic[T]):
     @overload
     def __init__(
         self: Consumer[bytes],
-        addresses: Addresses,
-        topic: str,
+        addresses: Addresses = ...,
+        topic: str = ...,
         *,
         options: ConsumerOptions | None = ...,
         **keywords: Unpack[ConsumerKeywords],
@@ -74,8 +74,8 @@ class Consumer(Generic[T]):
     @overload
     def __init__(
         self,
-        addresses: Addresses,
-        topic: str,
+        addresses: Addresses = ...,
+        topic: str = ...,
         *,
         type: type[T],
         options: ConsumerOptions | None = ...,
@@ -84,8 +84,8 @@ class Consumer(Generic[T]):
     @overload
     def __init__(
         self: Consumer[Any],
-        addresses: Addresses,
-        topic: str,
+        addresses: Addresses = ...,
+        topic: str = ...,
         *,
         type: Any,
         options: ConsumerOptions | None = ...,
@@ -93,8 +93,8 @@ class Consumer(Generic[T]):
     ) -> None: ...
     def __init__(
         self,
-        addresses: Addresses,
-        topic: str,
+        addresses: Addresses = None,
+        topic: str = "",
         *,
         type: Any = None,
         options: ConsumerOptions | None = None,
@@ -158,7 +158,7 @@ class Consumer(Generic[T]):
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:
         ...         producer.send_many("quotes", [b"1", b"2", b"3"]).result()
-        ...     with comet.sync.Consumer(address, "quotes") as consumer:
+        ...     with comet.sync.Consumer(address, "quotes", start="earliest") as consumer:
         ...         consumer.get()
         ...         print(consumer.lag())
         >>> run(example)
@@ -173,7 +173,7 @@ class Consumer(Generic[T]):
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:
         ...         producer.send_many("quotes", [b"1", b"2"]).result()
-        ...     with comet.sync.Consumer(address, "quotes") as consumer:
+        ...     with comet.sync.Consumer(address, "quotes", start="earliest") as consumer:
         ...         print(consumer.end_offsets())
         >>> run(example)
         {0: 2}
@@ -206,7 +206,7 @@ class Consumer(Generic[T]):
         """The next record; None if none came in time.
 
         >>> def example(address: str) -> None:
-        ...     with comet.sync.Consumer(address, "quotes") as consumer:
+        ...     with comet.sync.Consumer(address, "quotes", start="earliest") as consumer:
         ...         print(consumer.get(timeout_s=0.01))
         >>> run(example)
         None
@@ -238,7 +238,7 @@ class Consumer(Generic[T]):
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:
         ...         producer.send_many("quotes", [b"1", b"2", b"3"]).result()
-        ...     with comet.sync.Consumer(address, "quotes") as consumer:
+        ...     with comet.sync.Consumer(address, "quotes", start="earliest") as consumer:
         ...         for table in consumer.arrow(columns=["offset", "value"], rows_max=3):
         ...             print(table.num_rows, table["value"].to_pylist())
         ...             break
@@ -255,7 +255,7 @@ class Consumer(Generic[T]):
         """The next batch; None if none came in time.
 
         >>> def example(address: str) -> None:
-        ...     with comet.sync.Consumer(address, "quotes") as consumer:
+        ...     with comet.sync.Consumer(address, "quotes", start="earliest") as consumer:
         ...         print(consumer.get_batch(timeout_s=0.01))
         >>> run(example)
         None
@@ -266,7 +266,7 @@ class Consumer(Generic[T]):
         """Counters since the start, and the state of the buffer.
 
         >>> def example(address: str) -> None:
-        ...     with comet.sync.Consumer(address, "quotes") as consumer:
+        ...     with comet.sync.Consumer(address, "quotes", start="earliest") as consumer:
         ...         print(consumer.statistics()["buffered_bytes"])
         >>> run(example)
         0

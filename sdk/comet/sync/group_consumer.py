@@ -64,7 +64,7 @@ class GroupConsumer(Generic[T]):
     @overload
     def __init__(
         self: GroupConsumer[bytes],
-        addresses: Addresses,
+        addresses: Addresses = ...,
         *topics: str,
         group: str,
         options: GroupOptions | None = ...,
@@ -73,7 +73,7 @@ class GroupConsumer(Generic[T]):
     @overload
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = ...,
         *topics: str,
         group: str,
         type: type[T],
@@ -83,7 +83,7 @@ class GroupConsumer(Generic[T]):
     @overload
     def __init__(
         self: GroupConsumer[Any],
-        addresses: Addresses,
+        addresses: Addresses = ...,
         *topics: str,
         group: str,
         type: Any,
@@ -92,7 +92,7 @@ class GroupConsumer(Generic[T]):
     ) -> None: ...
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         *topics: str,
         group: str,
         type: Any = None,
@@ -283,7 +283,7 @@ class GroupConsumer(Generic[T]):
         """The next record; None if none came in time.
 
         >>> def example(address: str) -> None:
-        ...     with comet.sync.Consumer(address, "quotes") as consumer:
+        ...     with comet.sync.Consumer(address, "quotes", start="earliest") as consumer:
         ...         print(consumer.get(timeout_s=0.01))
         >>> run(example)
         None
@@ -315,7 +315,7 @@ class GroupConsumer(Generic[T]):
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:
         ...         producer.send_many("quotes", [b"1", b"2", b"3"]).result()
-        ...     with comet.sync.Consumer(address, "quotes") as consumer:
+        ...     with comet.sync.Consumer(address, "quotes", start="earliest") as consumer:
         ...         for table in consumer.arrow(columns=["offset", "value"], rows_max=3):
         ...             print(table.num_rows, table["value"].to_pylist())
         ...             break
@@ -332,7 +332,7 @@ class GroupConsumer(Generic[T]):
         """The next batch; None if none came in time.
 
         >>> def example(address: str) -> None:
-        ...     with comet.sync.Consumer(address, "quotes") as consumer:
+        ...     with comet.sync.Consumer(address, "quotes", start="earliest") as consumer:
         ...         print(consumer.get_batch(timeout_s=0.01))
         >>> run(example)
         None

@@ -42,7 +42,7 @@ class Producer:
 
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         *,
         acks: Acks | Literal[0, 1, "all"] = 1,
         linger_ms: float = 0,

@@ -39,7 +39,7 @@ class Reader:
 
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         *,
         timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
         encryption: Keyring | None = None,

@@ -43,7 +43,7 @@ class ShareClient:
 
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         *,
         name: str = "",
         connect: Connect | None = None,

@@ -81,6 +81,11 @@ class ShareRecord(Generic[T]):
     def __repr__(self) -> str:
         return repr(self._async)
 
+    @property
+    def key_text(self) -> str | None:
+        """The key as text. Raises SerdeError if it is not UTF-8."""
+        return self._async.key_text
+
     def ack(self) -> None:
         """Accepts the record as done."""
         call(awaited(self._async.ack))
@@ -131,7 +136,7 @@ class ShareConsumer(Generic[T]):
     @overload
     def __init__(
         self: ShareConsumer[bytes],
-        addresses: Addresses,
+        addresses: Addresses = ...,
         *topics: str,
         group: str,
         options: ShareOptions | None = ...,
@@ -140,7 +145,7 @@ class ShareConsumer(Generic[T]):
     @overload
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = ...,
         *topics: str,
         group: str,
         type: type[T],
@@ -150,7 +155,7 @@ class ShareConsumer(Generic[T]):
     @overload
     def __init__(
         self: ShareConsumer[Any],
-        addresses: Addresses,
+        addresses: Addresses = ...,
         *topics: str,
         group: str,
         type: Any,
@@ -159,7 +164,7 @@ class ShareConsumer(Generic[T]):
     ) -> None: ...
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         *topics: str,
         group: str,
         type: Any = None,

@@ -165,7 +165,7 @@ class TransactionalProducer:
     ...         with producer.transaction() as tx:
     ...             tx.send("quotes", b"out 5", key="a")
     ...             tx.send("quotes", b"in 5", key="b")
-    ...     with comet.sync.Consumer(address, "quotes") as consumer:
+    ...     with comet.sync.Consumer(address, "quotes", start="earliest") as consumer:
     ...         print(consumer.get().value, consumer.get().value)
     >>> run(example)
     b'out 5' b'in 5'
@@ -173,7 +173,7 @@ class TransactionalProducer:
 
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: Addresses = None,
         transactional_id: str = "",
         *,
         group: str | GroupConsumer[Any] = "",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from comet import limits
 from comet.client.bootstrap import Addresses
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-DEFAULT_BOOTSTRAP: Final = "localhost:9092"
-
 
 def read(
     topic: str,
     *,
-    bootstrap: Addresses = DEFAULT_BOOTSTRAP,
+    bootstrap: Addresses = None,
     start: Bound = "earliest",
     end: Bound = "latest",
     partitions: Iterable[int] | None = None,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from comet.client.bootstrap import Addresses
 from comet.errors import InvalidArgument, pip_install
-from comet.tables.scan import DEFAULT_BOOTSTRAP
 from comet.types import check_topic_name
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def write_frame(
     value: str | Iterable[str] | None = None,
     type: Any = None,  # noqa: A002 - the name users expect
     timestamp: str | None = None,
-    bootstrap: Addresses = DEFAULT_BOOTSTRAP,
+    bootstrap: Addresses = None,
     **settings: Any,
 ) -> int:
     """Writes each row as a record, and returns their number. Needs pyarrow.

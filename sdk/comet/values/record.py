@@ -24,6 +24,14 @@ Headers = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
 HeaderList = list[tuple[str, bytes]]
 
 
+def text_of_key(key: bytes | None) -> str | None:
+    """A key that was written as text. Raises SerdeError for one that is not UTF-8."""
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        raise SerdeError(f"the key is not text: {key[:40]!r}; use `key`, its bytes") from None
+
+
 class NewRecord(NamedTuple):
     """A record to write. `value` is what Producer.send takes: bytes, str, None, or a model; without a timestamp, the
     broker sets it.
@@ -49,16 +57,19 @@ class NewRecord(NamedTuple):
 class Record(NamedTuple, Generic[T]):
     """A record that was read. `value` is bytes, or of the consumer's `type` if it has one.
 
-    The value of a tombstone is None, for every type.
+    The value of a tombstone is None, for every type. `key` is bytes, also of a key that was written as text: a log does
+    not keep the difference. `key_text` is the key as text.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
     ...         await producer.publish("quotes", "EURUSD 1.08", key="EURUSD", timestamp_us=1_700_000_000_000_000)
-    ...     async with comet.Consumer(address, "quotes") as consumer:
+    ...     async with comet.Consumer(address, "quotes", start="earliest") as consumer:
     ...         record = await consumer.get()
     ...     print(record.topic, record.partition, record.offset, record.key, record.value, record.timestamp_us)
+    ...     print(record.key_text)
     >>> run(example)
     quotes 0 0 b'EURUSD' b'EURUSD 1.08' 1700000000000000
+    EURUSD
     """
 
     topic: str
@@ -68,6 +79,11 @@ class Record(NamedTuple, Generic[T]):
     value: T
     timestamp_us: int
     headers: HeaderList
+
+    @property
+    def key_text(self) -> str | None:
+        """The key as text. Raises SerdeError if it is not UTF-8."""
+        return text_of_key(self.key)
 
 
 _new_record: Any = tuple.__new__
@@ -81,7 +97,7 @@ class RecordBatch(Generic[T]):
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address) as producer:
     ...         await (await producer.send_many("quotes", [b"1", b"2", b"3"]))
-    ...     async with comet.Consumer(address, "quotes", type=int) as consumer:
+    ...     async with comet.Consumer(address, "quotes", type=int, start="earliest") as consumer:
     ...         async for batch in consumer.batches():
     ...             print(batch.values, list(batch.offsets), batch.models(), batch.high_watermark)
     ...             break

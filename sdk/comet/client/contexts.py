@@ -1,4 +1,4 @@
-"""Contexts of the command line: named clusters, in one file of the user.
+"""Contexts: named clusters, in one file of the user. The command line writes it, every client reads it.
 
     $XDG_CONFIG_HOME/comet/contexts.toml, by default below ~/.config; for its owner alone, replaced whole
 
