@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     )
     from comet.app import App
     from comet.client.bootstrap import Bootstrap
+    from comet.client.new_topic import NewTopic
     from comet.consumer.consumer import Consumer
     from comet.consumer.options import ConsumerOptions
     from comet.consumer.range_reader import Reader
@@ -246,6 +247,7 @@ __all__ = [
     "MergedRecord",
     "NewAccessKey",
     "NewRecord",
+    "NewTopic",
     "NotCoordinator",
     "NotEnoughReplicas",
     "NotLeader",
@@ -364,6 +366,7 @@ _OWN = {
     "MergedReader": "comet.consumer.time_merge",
     "MergedRecord": "comet.consumer.time_merge",
     "NewRecord": "comet.values.record",
+    "NewTopic": "comet.client.new_topic",
     "PartitionRecovery": "comet.admin.recovery",
     "PartitionsAdded": "comet.admin.results",
     "RoleChange": "comet.admin.rules",

@@ -305,6 +305,16 @@ async def test_clients_get_the_error_at_once(broker: Secured) -> None:
                 pass
 
 
+async def test_a_topic_is_made_where_rules_allow_it(broker: Secured) -> None:
+    ours = comet.Bootstrap(broker.address, **broker.files)
+    await broker.allow([("write", "topic", "made")])
+    async with comet.Producer(ours, create=True) as producer:
+        with pytest.raises(comet.Forbidden, match=r"cannot make it: .*may not create"):
+            await producer.publish("made", b"1")
+        await broker.allow([("write", "topic", "made"), ("create", "topic", "made")])
+        assert (await producer.publish("made", b"1")).offset == 0
+
+
 async def test_a_rule_reaches_open_streams(broker: Secured) -> None:
     await broker.allow([READ, WRITE])
     ours = comet.Bootstrap(broker.address, **broker.files)

@@ -73,9 +73,9 @@ CLIENTS: list[Callable[..., Any]] = [
     comet.Reader,
     comet.ShareClient,
     comet.TransactionalProducer,
-    lambda *addresses: comet.Consumer(*addresses, topic="quotes"),
-    lambda *addresses: comet.GroupConsumer(*addresses or (None,), "quotes", group="g"),
-    lambda *addresses: comet.ShareConsumer(*addresses or (None,), "quotes", group="g"),
+    lambda address=None: comet.Consumer(address, "quotes"),
+    lambda address=None: comet.GroupConsumer(address, "quotes", group="g"),
+    lambda address=None: comet.ShareConsumer(address, "quotes", group="g"),
 ]
 
 
@@ -109,7 +109,9 @@ def test_apps_and_tables_take_the_address_from_the_same_places(variables: pytest
 def test_the_files_of_a_context_go_with_its_address(variables: pytest.MonkeyPatch, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("comet-nothing")
-    (tmp_path / "comet/contexts.toml").write_text(f'current = "a"\n[context.a]\nbootstrap = "a:1"\naccess_key = "{key}"\n')
+    (tmp_path / "comet/contexts.toml").write_text(
+        f'current = "a"\n[context.a]\nbootstrap = "a:1"\naccess_key = "{key}"\n'
+    )
     with pytest.raises(InvalidArgument, match="access key"):  # it is read, and refused
         comet.App()
     assert str(comet.Bootstrap.of("b:1")) == "b:1", "an argument leaves contexts out"

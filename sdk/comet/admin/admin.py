@@ -49,6 +49,7 @@ from comet.admin.results import (
 )
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
+from comet.client.new_topic import topic_creation
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
 from comet.errors import CometError, InvalidArgument
 from comet.groups import committed_offsets
@@ -159,7 +160,7 @@ class Admin:
         >>> run(example)
         trades 2 always
         """
-        request = requests.topic_creation(name, partitions, replicas, config, settings)
+        request = topic_creation(name, partitions, replicas, config, settings)
         return protobuf.topic_from_pb(await self._request("CreateTopic", request, types.Topic))
 
     async def list_topics(self) -> list[TopicInfo]:

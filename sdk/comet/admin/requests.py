@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from comet.errors import InvalidArgument
 from comet.groups import committed_offsets
 from comet.groups.committed_offsets import Offsets
-from comet.settings.topic import REPLICAS_MAX, TopicConfig
-from comet.types import StartLike, check_topic_name, position
+from comet.types import StartLike, position
 from comet.v1 import admin_pb2 as admin
 from comet.wire import group_protobuf, protobuf
-
-
-def topic_creation(
-    name: str, partitions: int, replicas: int, config: TopicConfig | None, settings: Mapping[str, Any]
-) -> admin.CreateTopicRequest:
-    if partitions < 1:
-        raise InvalidArgument(f"partitions must be at least 1, not {partitions!r}")
-    if not 0 <= replicas <= REPLICAS_MAX:
-        raise InvalidArgument(f"replicas must be from 0 (the cluster's default) to {REPLICAS_MAX}, not {replicas!r}")
-    return admin.CreateTopicRequest(
-        name=check_topic_name(name),
-        partitions=partitions,
-        replicas=replicas,
-        config=protobuf.given_to_pb(config, settings),
-    )
 
 
 def record_deletion(

@@ -20,6 +20,7 @@ from comet.client.bootstrap import Addresses
 from comet.client.client import Client
 from comet.client.connection import Attachment
 from comet.client.leader_request import at_leader
+from comet.client.new_topic import create_missing
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.fetcher import Fetcher
 from comet.consumer.iteration import RecordIterator
@@ -61,6 +62,8 @@ class Consumer(RecordIterator[T]):
 
     `read_from` chooses the brokers: "leader", the leader of each partition; "any", all in-sync replicas, each for a
     share of the partitions; "nearest", an in-sync replica in the consumer's `rack` if there is one, else the leader.
+
+    With `create`, True or a NewTopic, a topic that is missing is made.
 
     With `encryption`, a Keyring, values are decrypted. One that cannot be raises DecryptionError, as a value that
     cannot be decoded raises SerdeError: the next read continues after it.
@@ -119,6 +122,7 @@ class Consumer(RecordIterator[T]):
         start = position(reading.start, now_us=clock_us())
         partitions = None if reading.partitions is None else list(reading.partitions)
         self._fetcher = Fetcher(self._client, self.topic, reading, start=start, partitions=partitions)
+        self._create = reading.create
         self._closed = False
 
     # ---- life
@@ -127,6 +131,8 @@ class Consumer(RecordIterator[T]):
         """Subscribes; when it returns, records produced from now on are seen. `async with` does this."""
         if self._closed:
             raise Closed("the consumer was closed")
+        if not self._fetcher.started:
+            await create_missing(self._client, [self.topic], self._create)
         await self._fetcher.start()
 
     async def close(self) -> None:

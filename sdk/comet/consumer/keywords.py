@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from comet.client.new_topic import Create
 from comet.consumer.options import ClientKeywords, Isolation, OutOfRange, ReadFrom
 from comet.encryption.keyring import Keyring
 from comet.types import Gap, StartLike
@@ -23,4 +24,5 @@ class ConsumerKeywords(ClientKeywords, total=False):
     read_from: ReadFrom
     rack: str
     encryption: Keyring | None
+    create: Create
     partitions: Iterable[int] | None

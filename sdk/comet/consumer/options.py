@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, TypeVar
 
 from comet import limits
+from comet.client.new_topic import Create, check_create
 from comet.encryption.keyring import Keyring
 from comet.errors import InvalidArgument
 from comet.types import Gap, StartLike, position
@@ -54,9 +55,11 @@ class ReadingOptions:
     read_from: ReadFrom = "leader"
     rack: str = ""
     encryption: Keyring | None = None
+    create: Create = False
 
     def __post_init__(self) -> None:
         check_start(self.start)
+        check_create(self.create)
         limits.within(
             "buffer_bytes", self.buffer_bytes, limits.CONSUMER_BUFFER_BYTES_MIN, limits.CONSUMER_BUFFER_BYTES_MAX
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -20,6 +21,7 @@ from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
 from comet.client.metadata import mark_retrieved
+from comet.client.new_topic import create_missing
 from comet.client.watchdog import PROCESS, Watch
 from comet.consumer.consumer import serde_of
 from comet.consumer.fetcher import Fetcher
@@ -59,6 +61,8 @@ class GroupConsumer(AssignedPartitions[T]):
     `assignment` is the strategy by which partitions are assigned: "sticky", equal loads with few moves; "range", a part
     of each topic per member, so that the same numbers of several topics meet; "rack", as "sticky", with as many
     partitions as possible at members in the `rack` of an in-sync replica. If members differ, that of most counts.
+
+    With `create`, True or a NewTopic, named topics that are missing are made.
 
     Options of comet.Consumer are options of it, too. `options` has them as one GroupOptions; those given by name come
     first.
@@ -116,6 +120,7 @@ class GroupConsumer(AssignedPartitions[T]):
         join.instance, join.release_timeout_ms = reading.instance, reading.release_timeout_ms
         join.assignment, join.rack = reading.assignment, reading.rack
         self._client = Client(addresses, name=name, connect=connect, random=random)
+        self._create_topics = partial(create_missing, self._client, topics, reading.create)
         self._static = bool(reading.instance)
         watch = Watch(PROCESS if connect is None else None)  # with virtual time no loop is late
         self._member = Member(self._client, join, self._changed, watch)
@@ -141,6 +146,7 @@ class GroupConsumer(AssignedPartitions[T]):
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
+        await self._create_topics()
         await self._member.start()
         self._ticker = self._client.spawn(self._tick())
         first = [one.begun for one in self._assigned.values() if one.reader is None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from comet.client.new_topic import Create
 from comet.consumer.options import ClientKeywords, Isolation, OutOfRange, ReadFrom
 from comet.encryption.keyring import Keyring
 from comet.groups.options import OnPartitions
@@ -24,6 +25,7 @@ class GroupKeywords(ClientKeywords, total=False):
     read_from: ReadFrom
     rack: str
     encryption: Keyring | None
+    create: Create
     pattern: str
     instance: str
     session_timeout_ms: int

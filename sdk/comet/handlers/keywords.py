@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypedDict
 
+from comet.client.new_topic import Create
 from comet.consumer.options import Isolation, OutOfRange, ReadFrom
 from comet.handlers.options import DeliveryMode, OnError, OnMalformed
 from comet.types import AssignmentStrategy, Gap, StartLike
@@ -33,6 +34,7 @@ class HandlerKeywords(TypedDict, total=False):
     isolation: Isolation
     read_from: ReadFrom
     rack: str
+    create: Create
     partitions: Iterable[int] | None
     instance: str
     session_timeout_ms: int

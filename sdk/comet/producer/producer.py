@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, Self
 from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
+from comet.client.new_topic import Create, check_create
 from comet.encryption.encryptor import Encryptor
 from comet.encryption.keyring import Keyring
 from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
@@ -70,6 +71,7 @@ class Producer:
     `idempotent`, the default, writes every record once and in order, also after retries. A record that is
     not acknowledged within `timeout_ms` fails. With `encryption` values are encrypted before they are sent.
     Fields of dataclasses and msgspec.Structs are checked against their annotations, unless `check_values` is False.
+    With `create`, True or a NewTopic, a topic that is missing is made when the first record is sent to it.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address, acks="all", compression="zstd") as producer:
@@ -96,6 +98,7 @@ class Producer:
         in_flight_max: int = limits.IN_FLIGHT_BATCHES_MAX,
         encryption: Keyring | None = None,
         check_values: bool = True,
+        create: Create = False,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -109,6 +112,7 @@ class Producer:
         limits.within("in_flight_max", in_flight_max, 1, limits.IN_FLIGHT_BATCHES_MAX)
         if compression not in _CODECS:
             raise InvalidArgument(f'compression must be "lz4", "zstd" or None, not {compression!r}')
+        check_create(create)
         self._acks = Acks.of(acks)
         client = Client(addresses, name=name, connect=connect, random=random)
         # With acks=0 there are no answers, so a lost batch could not be told from its successors: no sequences then.
@@ -125,7 +129,7 @@ class Producer:
         self._client = client
         self._settings = settings
         self._budget = Budget(buffer_bytes)
-        self._routes = Routes(client, self._make_sender)
+        self._routes = Routes(client, self._make_sender, create)
         self._expiry = Expiry(settings.timeout_s, self._routes.senders)
         self._encoder = ValueEncoder(None if encryption is None else Encryptor(encryption), check=check_values)
         self._failures: deque[ProducerBatch] = deque(maxlen=limits.FAILURES_STORED_MAX)
@@ -273,6 +277,7 @@ class Producer:
             limits.within("timeout_ms", timeout_ms, 1, limits.PRODUCER_TIMEOUT_MS_MAX)
         if self._encoder.encryptor is not None:
             await encrypt(request, self._encoder.encryptor)
+        await self._routes.look_up(topic)
         receipts = await publish_once(
             self._client, request, self._settings.timeout_s if timeout_ms is None else timeout_ms / 1000
         )
@@ -362,7 +367,7 @@ class Producer:
 
     async def _open_route(self, topic: str) -> Route:
         self._check_open()
-        info = await self._client.topic(topic)
+        info = await self._routes.look_up(topic)
         self._check_open()
         return self._routes.add(topic, info)
 

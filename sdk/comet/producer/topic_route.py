@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from comet import limits
 from comet.client.client import Client
+from comet.client.new_topic import Create, found_or_created
 from comet.entities import TopicInfo
 from comet.producer.partitioner import check_partition
 from comet.producer.sender import PartitionSender
@@ -65,13 +66,14 @@ class Route:
 class Routes:
     """The routes of one producer, by topic. `open` has those of topics that exist, as far as is known."""
 
-    __slots__ = ("_client", "_lapsed", "_make", "open")
+    __slots__ = ("_client", "_create", "_lapsed", "_make", "open")
 
-    def __init__(self, client: Client, make: MakeSender) -> None:
+    def __init__(self, client: Client, make: MakeSender, create: Create = False) -> None:
         self.open: dict[str, Route] = {}
         self._lapsed: dict[str, Route] = {}  # of topics that were not found; the next send looks them up again
         self._client = client
         self._make = make
+        self._create = create
 
     def add(self, topic: str, info: TopicInfo) -> Route:
         """The route of a topic that was looked up."""
@@ -95,6 +97,11 @@ class Routes:
         route = self.open.pop(topic, None)
         if route is not None:
             self._lapsed[topic] = route
+
+    async def look_up(self, topic: str) -> TopicInfo:
+        """The metadata of a topic, which is made if it is missing and `create` says so; one that this producer has
+        written to stays deleted. Raises TopicNotFound, Forbidden."""
+        return await found_or_created(self._client, topic, False if topic in self._lapsed else self._create)
 
     def senders(self) -> list[PartitionSender]:
         return [sender for route in (*self.open.values(), *self._lapsed.values()) for sender in route.senders]

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, Protocol, Self
 from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.client.coordinator import Coordinator
+from comet.client.new_topic import Create
 from comet.encryption.keyring import Keyring
 from comet.errors import (
     Closed,
@@ -384,6 +385,8 @@ class TransactionalProducer:
     A transaction that is open for longer than `transaction_timeout_ms` is aborted, so that no consumer waits for it.
     A record, and also opening, committing and aborting, fails without an answer within `timeout_ms`.
 
+    With `create`, True or a NewTopic, a topic that is missing is made when the first record is sent to it.
+
     One transaction at a time; its sends may run at once. Consumers read it once it is committed, or at once with
     `isolation="uncommitted"`.
 
@@ -413,6 +416,7 @@ class TransactionalProducer:
         compression: Compression = None,
         encryption: Keyring | None = None,
         check_values: bool = True,
+        create: Create = False,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -426,7 +430,7 @@ class TransactionalProducer:
         self._writer = Writer(
             addresses, timeout_ms=timeout_ms, linger_ms=linger_ms, batch_bytes=batch_bytes,
             bulk_batch_bytes=bulk_batch_bytes, buffer_bytes=buffer_bytes, compression=compression,
-            encryption=encryption, check_values=check_values, name=name, connect=connect, random=random,
+            encryption=encryption, check_values=check_values, create=create, name=name, connect=connect, random=random,
             clock_us=clock_us,
         )  # fmt: skip
         client = self._writer.client

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from comet.client.new_topic import Create
 from comet.consumer.options import ClientKeywords
 from comet.encryption.keyring import Keyring
 from comet.types import StartLike
@@ -21,3 +22,4 @@ class ShareKeywords(ClientKeywords, total=False):
     renew: bool
     session_timeout_ms: int
     encryption: Keyring | None
+    create: Create

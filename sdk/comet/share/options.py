@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from comet import limits
+from comet.client.new_topic import Create, check_create
 from comet.consumer.options import check_start
 from comet.encryption.keyring import Keyring
 from comet.groups.options import check_member
@@ -29,9 +30,11 @@ class ShareOptions:
     renew: bool = False
     session_timeout_ms: int = limits.SESSION_TIMEOUT_MS
     encryption: Keyring | None = None
+    create: Create = False
 
     def __post_init__(self) -> None:
         check_start(self.start)
+        check_create(self.create)
         check_member(self.pattern, self.session_timeout_ms)
         limits.within("in_flight", self.in_flight, 1, limits.IN_FLIGHT_RECORDS_MAX)
         limits.within("lock_ms", self.lock_ms, limits.LOCK_MS_MIN, limits.LOCK_MS_MAX)

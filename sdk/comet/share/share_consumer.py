@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, overload
@@ -21,6 +22,7 @@ from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
 from comet.client.metadata import mark_retrieved
+from comet.client.new_topic import create_missing
 from comet.client.watchdog import PROCESS, Watch
 from comet.consumer.consumer import serde_of
 from comet.consumer.options import chosen
@@ -120,6 +122,8 @@ class ShareConsumer(Generic[T]):
     These settings belong to the group: all members must have the same. A new group begins at `start`. `options` has
     them as one ShareOptions; an option given by name replaces its own.
 
+    With `create`, True or a NewTopic, named topics that are missing are made.
+
     With `encryption`, a Keyring, values are decrypted. One that cannot be raises DecryptionError: the record is
     released with a delay, as another member may have the key, and rejected at its last delivery.
 
@@ -170,6 +174,7 @@ class ShareConsumer(Generic[T]):
         join = join_frame(group, topics, sharing, name, groups_pb.GROUP_KIND_SHARE)
         self._values = AcquiredValues(serde_of(type), sharing.encryption, sharing.deliveries_max)
         self._client = Client(addresses, name=name, connect=connect, random=random)
+        self._create_topics = partial(create_missing, self._client, topics, sharing.create)
         self._member = Member(self._client, join, self._changed, Watch(PROCESS if connect is None else None))
         sent = groups_pb.ShareOptions(
             lock_ms=sharing.lock_ms, deliveries_max=sharing.deliveries_max, by_key=sharing.by_key,
@@ -200,6 +205,7 @@ class ShareConsumer(Generic[T]):
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
+        await self._create_topics()
         await self._member.start()
         if self._renew_s:
             self._client.spawn(self._renew_locks())

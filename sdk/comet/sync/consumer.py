@@ -43,6 +43,8 @@ class Consumer(Generic[T]):
     `read_from` chooses the brokers: "leader", the leader of each partition; "any", all in-sync replicas, each for a
     share of the partitions; "nearest", an in-sync replica in the consumer's `rack` if there is one, else the leader.
 
+    With `create`, True or a NewTopic, a topic that is missing is made.
+
     With `encryption`, a Keyring, values are decrypted. One that cannot be raises DecryptionError, as a value that
     cannot be decoded raises SerdeError: the next read continues after it.
 

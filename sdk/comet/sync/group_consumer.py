@@ -43,6 +43,8 @@ class GroupConsumer(Generic[T]):
     of each topic per member, so that the same numbers of several topics meet; "rack", as "sticky", with as many
     partitions as possible at members in the `rack` of an in-sync replica. If members differ, that of most counts.
 
+    With `create`, True or a NewTopic, named topics that are missing are made.
+
     Options of comet.Consumer are options of it, too. `options` has them as one GroupOptions; those given by name come
     first.
 

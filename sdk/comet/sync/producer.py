@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from comet import limits
 from comet.client.bootstrap import Addresses
+from comet.client.new_topic import Create
 from comet.encryption.keyring import Keyring
 from comet.event_loop import call, computed
 from comet.producer.producer import Compression
@@ -31,6 +32,7 @@ class Producer:
     `idempotent`, the default, writes every record once and in order, also after retries. A record that is
     not acknowledged within `timeout_ms` fails. With `encryption` values are encrypted before they are sent.
     Fields of dataclasses and msgspec.Structs are checked against their annotations, unless `check_values` is False.
+    With `create`, True or a NewTopic, a topic that is missing is made when the first record is sent to it.
 
     >>> def example(address: str) -> None:
     ...     with comet.sync.Producer(address, acks="all", compression="zstd") as producer:
@@ -55,6 +57,7 @@ class Producer:
         in_flight_max: int = limits.IN_FLIGHT_BATCHES_MAX,
         encryption: Keyring | None = None,
         check_values: bool = True,
+        create: Create = False,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -75,6 +78,7 @@ class Producer:
                     in_flight_max=in_flight_max,
                     encryption=encryption,
                     check_values=check_values,
+                    create=create,
                     name=name,
                     connect=connect,
                     random=random,

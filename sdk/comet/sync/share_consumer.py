@@ -115,6 +115,8 @@ class ShareConsumer(Generic[T]):
     These settings belong to the group: all members must have the same. A new group begins at `start`. `options` has
     them as one ShareOptions; an option given by name replaces its own.
 
+    With `create`, True or a NewTopic, named topics that are missing are made.
+
     With `encryption`, a Keyring, values are decrypted. One that cannot be raises DecryptionError: the record is
     released with a delay, as another member may have the key, and rejected at its last delivery.
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from comet import limits
 from comet.client.bootstrap import Addresses
+from comet.client.new_topic import Create
 from comet.encryption.keyring import Keyring
 from comet.event_loop import call, computed
 from comet.producer.producer import Compression
@@ -157,6 +158,8 @@ class TransactionalProducer:
     A transaction that is open for longer than `transaction_timeout_ms` is aborted, so that no consumer waits for it.
     A record, and also opening, committing and aborting, fails without an answer within `timeout_ms`.
 
+    With `create`, True or a NewTopic, a topic that is missing is made when the first record is sent to it.
+
     One transaction at a time; its sends may run at once. Consumers read it once it is committed, or at once with
     `isolation="uncommitted"`.
 
@@ -186,6 +189,7 @@ class TransactionalProducer:
         compression: Compression = None,
         encryption: Keyring | None = None,
         check_values: bool = True,
+        create: Create = False,
         name: str = "",
         connect: Connect | None = None,
         random: Random | None = None,
@@ -206,6 +210,7 @@ class TransactionalProducer:
                     compression=compression,
                     encryption=encryption,
                     check_values=check_values,
+                    create=create,
                     name=name,
                     connect=connect,
                     random=random,

@@ -26,8 +26,10 @@ HeaderList = list[tuple[str, bytes]]
 
 def text_of_key(key: bytes | None) -> str | None:
     """A key that was written as text. Raises SerdeError for one that is not UTF-8."""
+    if key is None:
+        return None
     try:
-        return None if key is None else key.decode()
+        return key.decode()
     except UnicodeDecodeError:
         raise SerdeError(f"the key is not text: {key[:40]!r}; use `key`, its bytes") from None
 
