@@ -132,7 +132,11 @@ if TYPE_CHECKING:
     from comet.groups.committed_offsets import CommitResult, CommittedOffset
     from comet.groups.group_consumer import GroupConsumer
     from comet.groups.options import GroupOptions
+    from comet.handlers.app_test import AppTest, DeadLetter
+    from comet.handlers.dependencies import Depends
+    from comet.handlers.message import CallNext, Message
     from comet.handlers.options import HandlerOptions
+    from comet.handlers.router import Router
     from comet.producer.delivery import BulkDelivery, Delivery, FailedRange
     from comet.producer.producer import Producer
     from comet.producer.transaction import Transaction, TransactionalProducer
@@ -178,6 +182,7 @@ __all__ = [
     "AcquiredRecord",
     "Admin",
     "App",
+    "AppTest",
     "AtOffset",
     "AtTime",
     "Bootstrap",
@@ -187,6 +192,7 @@ __all__ = [
     "BrokerInfo",
     "BrokerNotFound",
     "BulkDelivery",
+    "CallNext",
     "ClientCredentials",
     "Closed",
     "ClusterEvent",
@@ -204,8 +210,10 @@ __all__ = [
     "CredentialsRefused",
     "DataFolderTaken",
     "DataLoss",
+    "DeadLetter",
     "DecryptionError",
     "Delivery",
+    "Depends",
     "DiskFull",
     "Draining",
     "Earliest",
@@ -245,6 +253,7 @@ __all__ = [
     "MemberUnknown",
     "MergedReader",
     "MergedRecord",
+    "Message",
     "NewAccessKey",
     "NewRecord",
     "NewTopic",
@@ -285,6 +294,7 @@ __all__ = [
     "RoleChange",
     "RoleList",
     "RoleMember",
+    "Router",
     "Rule",
     "RuleChange",
     "RuleList",
@@ -331,6 +341,12 @@ __all__ = [
 ]
 
 _OWN = {
+    "CallNext": "comet.handlers.message",
+    "Router": "comet.handlers.router",
+    "Message": "comet.handlers.message",
+    "Depends": "comet.handlers.dependencies",
+    "DeadLetter": "comet.handlers.app_test",
+    "AppTest": "comet.handlers.app_test",
     "AcquiredRecord": "comet.share.share_client",
     "Admin": "comet.admin.admin",
     "App": "comet.app",

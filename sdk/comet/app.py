@@ -14,41 +14,44 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from random import Random, SystemRandom
-from typing import Any, TypeVar, Unpack
+from types import SimpleNamespace
+from typing import Any, Unpack, cast
 
 from comet.client.bootstrap import Addresses, Bootstrap
-from comet.consumer.consumer import Consumer
-from comet.consumer.options import ClientKeywords, ConsumerOptions, chosen
+from comet.client.new_topic import Create
+from comet.consumer.options import ClientKeywords
 from comet.encryption.keyring import Keyring
 from comet.errors import InvalidArgument
 from comet.event_loop import run
-from comet.groups.group_consumer import GroupConsumer
-from comet.groups.options import GroupOptions, OnPartitions
+from comet.handlers.app_test import AppTest
 from comet.handlers.at_least_once import AtLeastOnce
 from comet.handlers.at_most_once import AtMostOnce
-from comet.handlers.binding import Binding, Caller, check_signature, current_transaction
+from comet.handlers.binding import Binding, Caller, current_transaction
+from comet.handlers.clients import AppClients
 from comet.handlers.dead_letters import DeadLetters
+from comet.handlers.dependencies import Overrides
 from comet.handlers.exactly_once import ExactlyOnce
-from comet.handlers.handler import name_of, signature_of
 from comet.handlers.keywords import HandlerKeywords
-from comet.handlers.options import DEATHS_SPARE, HandlerOptions, Reading, handler_options
+from comet.handlers.memory import MemoryTransaction
+from comet.handlers.message import Middleware, check_middleware
+from comet.handlers.metrics import prometheus
+from comet.handlers.options import HandlerOptions, Reading
+from comet.handlers.router import H, Router, included, registration
 from comet.handlers.serving import GroupServing, PlainServing, RecordSource, Serving, current_serving
 from comet.handlers.share_worker import ShareWorker
 from comet.producer.delivery import Delivery
 from comet.producer.producer import Producer
 from comet.producer.transaction import Transaction, TransactionalProducer
-from comet.share.options import ShareOptions
-from comet.share.share_consumer import ShareConsumer
-from comet.types import check_topic_name, wall_clock_us
+from comet.types import wall_clock_us
 from comet.values.record import Headers, Key
 from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")
 
-H = TypeVar("H", bound=Callable[[Any], Awaitable[None] | None] | Callable[[Any, Transaction], Awaitable[None] | None])
+Lifespan = Callable[["App"], AbstractAsyncContextManager[None]]
 
 
 class App:
@@ -92,23 +95,30 @@ class App:
         block_warning_ms: float = 100,
         stop_timeout_ms: float = 10_000,
         encryption: Keyring | None = None,
+        create: Create = False,
+        lifespan: Lifespan | None = None,
+        middleware: Iterable[Middleware] = (),
         connect: Connect | None = None,
         random: Random | None = None,
         clock_us: Callable[[], int] = wall_clock_us,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         Bootstrap.of(addresses)
-        self.caller = Caller(stopwatch, block_warning_ms / 1000)
+        around = tuple(middleware)
+        for one in around:
+            check_middleware(one)
+        self.caller = Caller(self, around, stopwatch, block_warning_ms / 1000)
+        self.state = SimpleNamespace()
         self.random = random or SystemRandom()
-        self.dead_letters = DeadLetters(lambda: self._careful().send)
-        self._addresses = addresses
-        self.encryption = encryption
-        self._world: ClientKeywords = {"name": name, "connect": connect, "random": random, "clock_us": clock_us}
+        world: ClientKeywords = {"name": name, "connect": connect, "random": random, "clock_us": clock_us}
+        self.clients = AppClients(addresses, encryption, create, world)
+        self.dead_letters = DeadLetters(lambda: self.clients.careful_producer.send)
+        self._clock_us = clock_us
+        self._lifespan = lifespan
+        self._test: AppTest | None = None
         self._stop_timeout_s = stop_timeout_ms / 1000
         self._bindings: list[Binding] = []
         self._servings: list[Serving] = []
-        self._producer: Producer | None = None
-        self._careful_producer: Producer | None = None  # with acks="all", for dead letters
         self._transactional: dict[RecordSource | None, list[TransactionalProducer]] = {}  # idle ones
         self._stopping: asyncio.Event | None = None
         self._stop_requested = False
@@ -148,19 +158,28 @@ class App:
         >>> @app.on("quotes", group="engine", retries=3, dead_letter="quotes-failed")
         ... async def handle(record: comet.Record[dict]) -> None: ...
         """
-        check_topic_name(topic)
-        handling, reading = handler_options(group, options, consumer, keywords)
-        names = sys._getframe(1).f_locals  # a class defined beside the handler, inside a function, is found here
+        return registration(self._add, topic, group, type, options, consumer, keywords, sys._getframe(1).f_locals)
 
-        def register(handler: H) -> H:
-            if self._serving:
-                raise InvalidArgument("register handlers before the app runs")
-            signature = signature_of(handler, names, type)
-            check_signature(signature, group, handling)
-            self._bindings.append(Binding(topic, handler, signature, name_of(handler), group, handling, reading))
-            return handler
+    def _add(self, binding: Binding) -> None:
+        if self._serving or self._test is not None:
+            raise InvalidArgument("register handlers before the app runs")
+        self._bindings.append(binding)
 
-        return register
+    def include(self, router: Router, *, prefix: str = "") -> None:
+        """Adds the handlers of a router, with `prefix` before the names of their topics. Their middleware runs inside
+        that of the app.
+
+        >>> orders = comet.Router(prefix="orders.")
+        >>> @orders.on("placed", group="billing")
+        ... async def bill(order: dict, message: comet.Message) -> None:
+        ...     await message.app.publish("invoices", order, key=message.key)
+        >>> app = comet.App()
+        >>> app.include(orders, prefix="eu.")
+        >>> app.statistics()[0]["topic"]
+        'eu.orders.placed'
+        """
+        for binding in included(router, prefix):
+            self._add(binding)
 
     # ---- running
 
@@ -191,12 +210,28 @@ class App:
             raise InvalidArgument("this app is running already")
         self._serving = True
         self._stopping = asyncio.Event()
+        try:
+            async with self._lifetime():
+                await self._serve(self._stopping)
+        finally:
+            await self._close_producers()
+            self._serving = self._stop_requested = False
+            self._stopping = None
+
+    @contextlib.asynccontextmanager
+    async def _lifetime(self) -> AsyncIterator[None]:
+        """Its `lifespan`, if it has one."""
+        async with contextlib.nullcontext() if self._lifespan is None else self._lifespan(self):
+            yield
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        await self.clients.create_dead_letter_topics(self._bindings)
         loop = asyncio.get_running_loop()
         self._servings = [self._serving_of(one) for one in self._bindings]
         if self._stop_requested:
             self.stop()
         tasks = [loop.create_task(one.run(), name=f"comet: {one.one.name}") for one in self._servings]
-        stopping = loop.create_task(self._stopping.wait())
+        stopping = loop.create_task(stop.wait())
         try:
             await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
             await self._wind_up(tasks)
@@ -204,9 +239,6 @@ class App:
             for task in (*tasks, stopping):
                 task.cancel()
             await asyncio.wait([*tasks, stopping])
-            await self._close_producers()
-            self._serving = self._stop_requested = False
-            self._stopping = None
             self._servings = []
         for task in tasks:
             if not task.cancelled():
@@ -234,59 +266,60 @@ class App:
 
     async def _close_producers(self) -> None:
         idle = [producer for producers in self._transactional.values() for producer in producers]
-        producers = [producer for producer in (self._producer, self._careful_producer) if producer is not None]
-        self._producer = self._careful_producer = None
         self._transactional.clear()
         for transactional in idle:
             await transactional.close()
-        for producer in producers:
-            await producer.close()
+        await self.clients.close()
 
-    # ---- consumers and producers of servings
+    # ---- testing
 
-    def _consumer_for(self, one: Binding) -> Consumer[Any]:
-        assert isinstance(one.reading, ConsumerOptions)
-        options = replace(one.reading, encryption=self.encryption)
-        return Consumer(self._addresses, one.topic, type=one.signature.type, options=options, **self._world)
+    def test(self, *, raise_errors: bool = True, dependencies: Overrides | None = None) -> AppTest:
+        """The app without a broker, for tests: `publish` calls its handlers, and returns when they are done with the
+        record and with all that they published for each other.
 
-    def _group_consumer_for(self, one: Binding, **hooks: OnPartitions) -> RecordSource:
-        assert isinstance(one.reading, GroupOptions)
-        options = chosen(one.reading, {"auto_commit": False, "encryption": self.encryption, **hooks})
-        consumer: RecordSource = GroupConsumer(
-            self._addresses, one.topic, group=one.group, type=one.signature.type, options=options, **self._world,
-        )  # fmt: skip
-        return consumer
+        Records are decoded and checked, retried, skipped and dead-lettered as always, without waiting in between.
+        `publish` raises an error of a handler, and SerdeError for a malformed record, after the handler's rules were
+        applied. With `raise_errors=False` they are in `errors`, and only one that ends the app is raised.
+        `dependencies` replaces functions of comet.Depends. Every topic has one partition, nothing is encrypted, and
+        `lifespan` is entered.
 
-    def _shared_consumer_for(self, one: Binding) -> ShareConsumer[Any]:
-        assert isinstance(one.reading, ShareOptions)
-        options = replace(
-            one.reading, renew=True, deliveries_max=one.options.retries + 1 + DEATHS_SPARE,
-            dead_letter=one.options.dead_letter, encryption=self.encryption,
-        )  # fmt: skip
-        return ShareConsumer(
-            self._addresses, one.topic, group=one.group, type=one.signature.type, options=options, **self._world,
-        )  # fmt: skip
+        >>> app = comet.App()
+        >>> @app.on("quotes")
+        ... async def spread(quote: dict) -> None:
+        ...     await app.publish("spreads", quote["ask"] - quote["bid"])
+        >>> async def test_spread() -> None:
+        ...     async with app.test() as test:
+        ...         await test.publish("quotes", {"bid": 9.5, "ask": 9.75})
+        ...         print(test.values("spreads", float))
+        >>> comet.run(test_spread())
+        [0.25]
+        """
+        return AppTest(self, self._clock_us, raise_errors=raise_errors, dependencies=dependencies or {})
 
-    def _transactional_producer_for(self, source: RecordSource | None) -> TransactionalProducer:
-        return TransactionalProducer(
-            self._addresses, group=source or "", encryption=self.encryption, **self._world
-        )  # fmt: skip
+    @contextlib.asynccontextmanager
+    async def _enter_test(self, test: AppTest) -> AsyncIterator[None]:
+        if self._serving or self._test is not None:
+            raise InvalidArgument("this app is running already")
+        self._test = test
+        self.clients.write_to(test.producer)
+        try:
+            async with self._lifetime():
+                yield
+        finally:
+            await self._close_producers()
+            self._test, self._stop_requested = None, False
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the app was told to stop."""
+        return self._stop_requested
 
     # ---- producing
 
     @property
     def producer(self) -> Producer:
         """The producer that handlers share, made at first use. Its records are in no transaction."""
-        if self._producer is None:
-            self._producer = Producer(self._addresses, encryption=self.encryption, **self._world)
-        return self._producer
-
-    def _careful(self) -> Producer:
-        if self._careful_producer is None:
-            self._careful_producer = Producer(
-                self._addresses, acks="all", encryption=self.encryption, **self._world
-            )  # fmt: skip
-        return self._careful_producer
+        return self.clients.producer
 
     async def publish(self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None) -> None:
         """Writes a record and waits until it is acknowledged. In a handler with delivery="exactly_once" the record goes
@@ -343,10 +376,14 @@ class App:
         ...         async with app.transaction(quote) as tx:
         ...             await tx.send("signals", quote.value, key=quote.key)
         """
+        if self._test is not None:
+            async with MemoryTransaction(self._test.log) as simulated:
+                yield cast("Transaction", simulated)
+            return
         serving = current_serving.get()
         source = None if messages is None else self._source_of(serving)
         idle = self._transactional.setdefault(source, [])
-        producer = idle.pop() if idle else self._transactional_producer_for(source)
+        producer = idle.pop() if idle else self.clients.transactional_producer(source)
         tx = producer.transaction()
         try:
             async with tx:
@@ -381,6 +418,7 @@ class App:
         >>> app.statistics()
         []
         """
+        ready = {id(one.one) for one in self._servings if one.ready}
         return [
             {
                 "handler": one.name,
@@ -391,6 +429,27 @@ class App:
                 "dead_lettered": one.dead_lettered,
                 "skipped": one.skipped,
                 "blocked_ms": round(one.blocked_s * 1000, 3),
+                "ready": id(one) in ready,
             }
             for one in self._bindings
         ]
+
+    def healthy(self) -> bool:
+        """Whether the app runs and all its handlers read: what a readiness probe asks. `statistics` names those that do
+        not, such as one whose topic is missing.
+
+        >>> app = comet.App()
+        >>> app.healthy()
+        False
+        """
+        servings = self._servings
+        return bool(servings) and not self._stop_requested and all(one.ready for one in servings)
+
+    def metrics(self) -> str:
+        """The counters of `statistics` in the text format of Prometheus, for an endpoint of yours.
+
+        >>> app = comet.App()
+        >>> print(app.metrics().splitlines()[2])
+        comet_app_up 0
+        """
+        return prometheus(self.statistics(), up=self.healthy())

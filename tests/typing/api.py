@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from typing import Annotated, Any, assert_type
 
 import comet
 import comet.sync
@@ -95,6 +95,10 @@ def lost(gap: comet.Gap) -> None:
 def misunderstands(gap: int) -> None: ...
 
 
+def spread_limit() -> float:
+    return 0.5
+
+
 app = comet.App("localhost:9092")
 
 
@@ -152,8 +156,38 @@ async def returns_something(quote: Quote) -> int:
     return 1
 
 
-@app.on("quotes")  # type: ignore[type-var]
-async def takes_two(a: Quote, b: Quote) -> None: ...
+@app.on("quotes")
+async def with_a_dependency(
+    quote: Quote, message: comet.Message, limit: Annotated[float, comet.Depends(spread_limit)]
+) -> None:
+    assert_type(limit, float)
+    assert_type(message.key_text, str | None)
+
+
+async def counted(message: comet.Message, call_next: comet.CallNext) -> object:
+    return await call_next(message.replaced(b"x"))
+
+
+routed = comet.Router(prefix="eu.", middleware=[counted])
+
+
+@routed.on("quotes", group="g", create=comet.NewTopic(partitions=3))
+async def routed_handler(quote: Quote) -> None: ...
+
+
+@routed.on("quotes")  # type: ignore[type-var]
+def returns_text(quote: Quote) -> str:
+    return quote.symbol
+
+
+async def an_app_is_tested() -> None:
+    app.include(routed, prefix="new.")
+    async with app.test(dependencies={spread_limit: lambda: 1.0}) as test:
+        assert_type(await test.publish("quotes", Quote("EURUSD")), comet.Receipt)
+        assert_type(test.dead_letters(), list[comet.DeadLetter])
+    assert_type(app.healthy(), bool)
+    comet.App(middleware=[counted], create=True)
+    comet.Producer(create="yes")  # type: ignore[arg-type]
 
 
 def synchronously() -> None:

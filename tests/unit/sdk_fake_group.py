@@ -160,6 +160,7 @@ class GroupApp(App):
     def __init__(self, broker: FakeBroker, group: FakeGroup, **settings: Any) -> None:
         super().__init__(ADDRESS, connect=broker.connect, random=Random(4), **settings)
         self.fake = group
+        self.clients.group_consumer = self._member  # type: ignore[method-assign]
 
-    def _group_consumer_for(self, one: Binding, **hooks: Any) -> RecordSource:
+    def _member(self, one: Binding, **hooks: Any) -> RecordSource:
         return FakeMember(self.fake, one.signature.type, **hooks)

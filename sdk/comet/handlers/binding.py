@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from comet.errors import DecryptionError, InvalidArgument, SerdeError
+from comet.handlers.dependencies import Overrides, Resolver
 from comet.handlers.handler import Handler, HandlerShape, Signature, watched
+from comet.handlers.message import CallNext, Message, Middleware, RunningApp
 from comet.handlers.options import HandlerOptions, Reading
+from comet.share.share_consumer import ShareRecord
 from comet.types import TopicPartition
 from comet.values.record import RecordBatch
 
@@ -48,6 +54,7 @@ class Binding:
     group: str  # empty: none
     options: HandlerOptions
     reading: Reading  # the options of its consumer
+    middleware: tuple[Middleware, ...] = ()  # of its routers, the outermost first
     handled: int = 0
     failed: int = 0
     retried: int = 0
@@ -151,17 +158,43 @@ def decoded(batch: RecordBatch[Any]) -> tuple[list[Any], list[SerdeError]]:
     return events, errors
 
 
+def message_of(
+    app: RunningApp, handler: str, argument: Any, origin: Item | ShareRecord[Any], *, whole: bool
+) -> Message:
+    """The message of a call; `origin` is where the argument comes from."""
+    if isinstance(origin, ShareRecord):
+        return Message(
+            app, handler, origin.topic, origin.partition, origin.offset, origin.key, origin.headers,
+            origin.timestamp_us, argument,
+        )  # fmt: skip
+    batch = origin.batch
+    index = bisect_left(batch.offsets, origin.first)
+    key, headers = (None, []) if whole else (batch.keys[index], batch.headers[index])
+    return Message(
+        app, handler, batch.topic, batch.partition, origin.first, key, headers, batch.timestamps[index], argument
+    )
+
+
 class Caller:
-    """Calls handlers, and logs those that block the event loop. Owned by the app."""
+    """Calls handlers with their middleware and dependencies, and logs those that block the event loop. Owned by the
+    app."""
 
-    def __init__(self, stopwatch: Callable[[], float], block_warning_s: float) -> None:
+    def __init__(
+        self, app: RunningApp, middleware: tuple[Middleware, ...], stopwatch: Callable[[], float], limit_s: float
+    ) -> None:
+        self.overrides: Overrides = {}  # of dependencies, in tests
+        self._app = app
+        self._middleware = middleware
         self._stopwatch = stopwatch
-        self._limit_s = block_warning_s
+        self._limit_s = limit_s
 
-    async def call(self, one: Binding, argument: Any) -> None:
+    async def call(self, one: Binding, argument: Any, origin: Item | ShareRecord[Any]) -> None:
         """Calls the handler. Raises the handler's exception."""
         began = self._stopwatch()
-        if one.signature.transaction:
+        outcome: Awaitable[Any] | None
+        if self._middleware or one.middleware or one.signature.needs:
+            outcome = self._call_within(one, message_of(self._app, one.name, argument, origin, whole=one.whole))
+        elif one.signature.transaction:
             outcome = one.handler(argument, current_transaction.get())
         else:
             outcome = one.handler(argument)
@@ -171,6 +204,21 @@ class Caller:
         if inspect.isawaitable(outcome):
             await watched(outcome, self._stopwatch, self._limit_s, lambda took: self._blocked(one, took))
 
+    async def _call_within(self, one: Binding, message: Message) -> None:
+        """Calls the handler inside its middleware, with its dependencies."""
+
+        async def handler(message: Message) -> Any:
+            arguments = [message.value, current_transaction.get()] if one.signature.transaction else [message.value]
+            async with AsyncExitStack() as stack:
+                named = await Resolver(message, stack, self.overrides).arguments(one.signature.needs)
+                outcome = one.handler(*arguments, **named)
+                return await outcome if inspect.isawaitable(outcome) else outcome
+
+        call: CallNext = handler
+        for middleware in reversed(self._middleware + one.middleware):
+            call = partial(_through, middleware, call)
+        await call(message)
+
     def _blocked(self, one: Binding, took_s: float) -> None:
         one.blocked_s = max(one.blocked_s, took_s)
         log.warning(
@@ -178,3 +226,7 @@ class Caller:
             "await slow calls, or move them to a thread with asyncio.to_thread",
             one.name, one.topic, took_s * 1000,
         )  # fmt: skip
+
+
+async def _through(middleware: Middleware, call_next: CallNext, message: Message) -> Any:
+    return await middleware(message, call_next)

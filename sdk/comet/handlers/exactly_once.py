@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
 
 from comet import limits
 from comet.client.retry import Backoff
@@ -37,15 +36,11 @@ from comet.errors import (
 from comet.handlers.binding import Binding, Item, current_transaction, items_of
 from comet.handlers.dead_letters import send_dead_letters
 from comet.handlers.dispatch import Dispatch, Task
-from comet.handlers.serving import GroupServing, Host, RecordSource, Restart, Stopped, current_serving
+from comet.handlers.serving import GroupServing, Host, Restart, Stopped, current_serving
 from comet.producer.transaction import Transaction, TransactionalProducer
 from comet.types import TopicPartition
 
 log = logging.getLogger("comet")
-
-
-class TransactionHost(Host, Protocol):
-    def _transactional_producer_for(self, source: RecordSource | None) -> TransactionalProducer: ...
 
 
 class Hopeless(Exception):
@@ -82,9 +77,7 @@ class Ending:
 
 
 class ExactlyOnce(GroupServing):
-    host: TransactionHost
-
-    def __init__(self, host: TransactionHost, one: Binding) -> None:
+    def __init__(self, host: Host, one: Binding) -> None:
         super().__init__(host, one)
         self._producers: deque[TransactionalProducer] = deque()  # two; the first is for the next transaction
         self._ending: Ending | None = None
@@ -100,7 +93,7 @@ class ExactlyOnce(GroupServing):
         self._attempts.clear()
         self._condemned.clear()
         self._passed.clear()
-        self._producers.extend(self.host._transactional_producer_for(self.source) for _ in range(2))
+        self._producers.extend(self.host.clients.transactional_producer(self.source) for _ in range(2))
         try:
             while not self.stopping:
                 await self._gather()
@@ -348,7 +341,7 @@ class ExactlyOnce(GroupServing):
             if item.errors and item.argument is None:
                 return
         try:
-            await self.host.caller.call(self.one, item.argument)
+            await self.host.caller.call(self.one, item.argument, item)
         except Exception as error:
             raise HandlerFailed(item, error) from error
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import coroutine
-from typing import Any, Final, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
 
 from comet.errors import InvalidArgument
+from comet.handlers.dependencies import Depends, Need, hints_of, need_of
+from comet.handlers.message import Message
 from comet.producer.transaction import Transaction
 from comet.share.share_consumer import ShareRecord
 from comet.values.record import Record, RecordBatch
@@ -33,7 +34,8 @@ class HandlerShape(Enum):
 class Signature:
     shape: HandlerShape
     type: Any  # the type that values are decoded to; None: bytes
-    transaction: bool = False  # whether it takes a comet.Transaction as well
+    transaction: bool = False  # whether it takes a comet.Transaction as its second argument
+    needs: tuple[Need, ...] = ()  # its other arguments
 
 
 _SHAPES: Final = {
@@ -52,22 +54,30 @@ def name_of(handler: Handler) -> str:
 
 
 def signature_of(handler: Handler, names: Mapping[str, Any], kind: Any = None) -> Signature:
-    """Reads the annotation of a handler's parameter, and whether it takes a transaction as its second. `names` are the
+    """Reads the annotations of a handler's parameters: that of the first one says what it gets. `names` are the
     caller's local names, `kind` overrides."""
     try:
         parameters = list(inspect.signature(handler).parameters.values())
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"{handler!r} is not a handler: {error}") from None
-    required = [one for one in parameters if one.default is one.empty and one.kind <= one.POSITIONAL_OR_KEYWORD]
-    transaction = len(required) == 2 and _annotation(handler, required[1].name, names) is Transaction
-    if len(required) != 1 and not transaction:
+    hints = _hints(handler, names)
+    taken = [one for one in parameters if one.kind <= one.KEYWORD_ONLY and _is_given(one, hints.get(one.name))]
+    if not taken or taken[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise InvalidArgument(
-            f"{name_of(handler)} must take one argument: the value, record, list or batch; "
-            "and optionally a comet.Transaction as its second"
+            f"{name_of(handler)} must take the value, record, list or batch as its first argument; after it a "
+            "comet.Transaction, a comet.Message, and dependencies: Annotated[TYPE, comet.Depends(…)]"
         )
-    annotation = _annotation(handler, required[0].name, names)
+    first, *others = taken
+    transaction = bool(others) and hints.get(others[0].name) is Transaction
+    try:
+        needs = tuple(need_of(one, hints.get(one.name), names) for one in others[transaction:])
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{name_of(handler)}: {error.message}") from None
+    annotation = hints.get(first.name)
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
     if annotation is None:
-        return Signature(HandlerShape.MODEL, kind, transaction)
+        return Signature(HandlerShape.MODEL, kind, transaction, needs)
     origin, arguments = get_origin(annotation) or annotation, get_args(annotation)
     inner = arguments[0] if arguments else None
     shape = _SHAPES.get(origin, HandlerShape.MODEL)
@@ -77,16 +87,21 @@ def signature_of(handler: Handler, names: Mapping[str, Any], kind: Any = None) -
         raise InvalidArgument(f"{name_of(handler)}: the list has no item type; write e.g. list[Quote]")
     if kind is None:
         kind = None if inner is bytes or isinstance(inner, TypeVar) else inner
-    return Signature(shape, kind, transaction)
+    return Signature(shape, kind, transaction, needs)
 
 
-def _annotation(handler: Handler, parameter: str, names: Mapping[str, Any]) -> Any:
-    function = handler if inspect.isroutine(handler) else type(handler).__call__
+def _is_given(parameter: inspect.Parameter, annotation: Any) -> bool:
+    """Whether a call has an argument for the parameter: one with a default of its own is left alone."""
+    marked = annotation is Message or any(isinstance(one, Depends) for one in get_args(annotation)[1:])
+    return parameter.default is parameter.empty or isinstance(parameter.default, Depends) or marked
+
+
+def _hints(handler: Handler, names: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(function, localns=dict(names)).get(parameter)
+        return hints_of(handler, names)
     except NameError as error:
         raise InvalidArgument(
-            f"{name_of(handler)}: the annotation of {parameter!r} cannot be evaluated: {error}; "
+            f"{name_of(handler)}: an annotation cannot be evaluated: {error}; "
             "define the class where the handler can see it, or give type= to on()"
         ) from None
 

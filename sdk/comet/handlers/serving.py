@@ -30,6 +30,9 @@ from comet.values.record import RecordBatch
 if TYPE_CHECKING:
     from random import Random
 
+    from comet.encryption.keyring import Keyring
+    from comet.producer.transaction import TransactionalProducer
+    from comet.share.share_consumer import ShareConsumer
     from comet.v1 import groups_pb2 as groups_pb
 
 log = logging.getLogger("comet")
@@ -54,6 +57,17 @@ class RecordSource(Protocol):
     def were_committed(self, offsets: groups_pb.Commit) -> None: ...
 
 
+class Clients(Protocol):
+    """The clients of the app."""
+
+    encryption: Keyring | None
+
+    def consumer(self, one: Binding) -> Consumer[Any]: ...
+    def group_consumer(self, one: Binding, **hooks: Any) -> RecordSource: ...
+    def shared_consumer(self, one: Binding) -> ShareConsumer[Any]: ...
+    def transactional_producer(self, source: RecordSource | None) -> TransactionalProducer: ...
+
+
 class Host(Protocol):
     """The part of the app that a serving uses."""
 
@@ -61,8 +75,8 @@ class Host(Protocol):
     dead_letters: DeadLetters
     random: Random
 
-    def _consumer_for(self, one: Binding) -> Consumer[Any]: ...
-    def _group_consumer_for(self, one: Binding, **hooks: Any) -> RecordSource: ...
+    @property
+    def clients(self) -> Clients: ...
 
 
 class Stopped(Exception):
@@ -80,6 +94,7 @@ class Serving:
         self.host = host
         self.one = one
         self.stopping = False
+        self.ready = False  # whether its consumer reads
         self._task: asyncio.Task[Any] | None = None
         self._consuming = False
 
@@ -129,7 +144,7 @@ class Serving:
         if item.argument is None and item.errors:
             return
         try:
-            await self.host.caller.call(one, item.argument)
+            await self.host.caller.call(one, item.argument, item)
         except Exception as error:  # noqa: BLE001 - the handler's error policy decides about any exception
             one.failure(error)
         else:
@@ -141,7 +156,7 @@ class PlainServing(Serving):
 
     async def _run(self) -> None:
         one = self.one
-        consumer = self.host._consumer_for(one)
+        consumer = self.host.clients.consumer(one)
         try:
             if await self._waiting(self._started(consumer)) is None:
                 return
@@ -166,6 +181,7 @@ class PlainServing(Serving):
 
     async def _started(self, consumer: Consumer[Any]) -> bool:
         await consumer.start()
+        self.ready = True
         return True
 
 
@@ -191,7 +207,7 @@ class GroupServing(Serving):
 
     async def _run(self) -> None:
         while True:
-            self.source = self.host._group_consumer_for(self.one, on_revoked=self._revoked, on_lost=self._lost)
+            self.source = self.host.clients.group_consumer(self.one, on_revoked=self._revoked, on_lost=self._lost)
             self.restart = False
             try:
                 if await self._waiting(self._started()) is None:
@@ -200,6 +216,7 @@ class GroupServing(Serving):
                 return
             except Restart as restart:
                 log.warning("comet: handler %s restarts at the group's committed offsets: %s", self.one.name, restart)
+                self.ready = False
                 self._void(list(self._lives))
             except Closed:
                 return
@@ -210,6 +227,7 @@ class GroupServing(Serving):
     async def _started(self) -> bool:
         assert self.source is not None
         await self.source.start()
+        self.ready = True
         return True
 
     async def _serve(self) -> None:
@@ -314,7 +332,7 @@ class GroupServing(Serving):
         while True:
             attempts += 1
             try:
-                await self.host.caller.call(self.one, item.argument)
+                await self.call(item)
             except Exception as error:
                 if self.restart:
                     raise Restart(str(error)) from error
@@ -325,6 +343,10 @@ class GroupServing(Serving):
                 return
             self.one.handled += 1
             return
+
+    async def call(self, item: Item) -> None:
+        """Calls the handler once. Raises its exception."""
+        await self.host.caller.call(self.one, item.argument, item)
 
     async def _set_aside_undecodable(self, item: Item) -> None:
         for error in item.errors:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Protocol
+from typing import Any
 
 from comet import limits
-from comet.encryption.keyring import Keyring
 from comet.errors import Closed, CometError, CorruptRecords, LockExpired, SerdeError
 from comet.handlers.binding import Binding
 from comet.handlers.handler import HandlerShape
@@ -25,23 +24,15 @@ from comet.share.share_consumer import ShareConsumer, ShareRecord
 log = logging.getLogger("comet")
 
 
-class ShareHost(Host, Protocol):
-    encryption: Keyring | None
-
-    def _shared_consumer_for(self, one: Binding) -> ShareConsumer[Any]: ...
-
-
 class ShareWorker(Serving):
-    host: ShareHost
-
-    def __init__(self, host: ShareHost, one: Binding) -> None:
+    def __init__(self, host: Host, one: Binding) -> None:
         super().__init__(host, one)
         self.policy = one.options
         self._failure: Exception | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     async def _run(self) -> None:
-        consumer = self.host._shared_consumer_for(self.one)
+        consumer = self.host.clients.shared_consumer(self.one)
         room = asyncio.Semaphore(self.policy.concurrency)
         loop = asyncio.get_running_loop()
         try:
@@ -71,6 +62,7 @@ class ShareWorker(Serving):
 
     async def _started(self, consumer: ShareConsumer[Any]) -> bool:
         await consumer.start()
+        self.ready = True
         return True
 
     async def _next(self, consumer: ShareConsumer[Any]) -> ShareRecord[Any]:
@@ -97,7 +89,7 @@ class ShareWorker(Serving):
         argument = record.value if one.signature.shape is HandlerShape.MODEL else record
         try:
             try:
-                await self.host.caller.call(one, argument)
+                await self.host.caller.call(one, argument, record)
             except Exception as error:  # noqa: BLE001 - the handler's error policy decides about any exception
                 await self._failed(record, error)
             else:
@@ -128,7 +120,7 @@ class ShareWorker(Serving):
             one.dead_lettered += bool(policy.dead_letter)
             log.error("comet: handler %s gave up on %d: %r", one.name, record.offset, error, exc_info=error)
             # The text of an error may quote the value, which brokers are not to see.
-            encrypted = self.host.encryption is not None
+            encrypted = self.host.clients.encryption is not None
             await record.reject(type(error).__name__ if encrypted else f"{type(error).__name__}: {error}")
         else:
             one.failure(error)
