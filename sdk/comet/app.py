@@ -445,6 +445,24 @@ class App:
         servings = self._servings
         return bool(servings) and not self._stop_requested and all(one.ready for one in servings)
 
+    def asyncapi(self, *, title: str = "", version: str = "1.0.0", description: str = "") -> dict[str, Any]:
+        """The app as an AsyncAPI 3 document: its topics as channels, its handlers as operations, their models as JSON
+        schemas. `title` is the app's `name` unless given.
+
+        >>> app = comet.App("localhost:9092", name="prices")
+        >>> @app.on("quotes", group="engine")
+        ... async def handle(quotes: list[float]) -> None: ...
+        >>> document = app.asyncapi()
+        >>> document["asyncapi"], document["info"]["title"], document["channels"]["quotes"]["address"]
+        ('3.0.0', 'prices', 'quotes')
+        """
+        from comet.handlers.asyncapi import document
+
+        return document(
+            self._bindings, self.clients.addresses, title=title or self.clients.name or "comet app",
+            version=version, description=description,
+        )  # fmt: skip
+
     def metrics(self) -> str:
         """The counters of `statistics` in the text format of Prometheus, for an endpoint of yours.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def test_every_method_of_the_main_classes_has_an_example(cls: Any) -> None:
 
 
 def test_every_asynchronous_class_has_a_synchronous_twin() -> None:
-    """An App runs handlers, which may be synchronous; a Scan and a Replay are read either way."""
+    """An App and its test run handlers, which may be synchronous; a Scan and a Replay are read either way."""
     asynchronous = {
         name
         for name in comet.__all__
@@ -54,7 +55,7 @@ def test_every_asynchronous_class_has_a_synchronous_twin() -> None:
         for member in ("__aenter__", "__aiter__", "__await__", "close")
         if member in dir(cls) and (member.startswith("__a") or inspect.iscoroutinefunction(getattr(cls, member)))
     }
-    assert asynchronous - set(dir(comet.sync)) == {"Replay", "Scan"}
+    assert asynchronous - set(dir(comet.sync)) == {"AppTest", "Replay", "Scan"}
 
 
 @pytest.mark.parametrize("name", [name for name in comet.sync.__all__ if inspect.isclass(getattr(comet.sync, name))])
@@ -66,3 +67,11 @@ def test_a_synchronous_twin_has_all_methods_of_its_class(name: str) -> None:
     left_out = {"GroupConsumer": {"offsets_to_commit", "were_committed"}, "Admin": {"acting_for"}}
     missing = public(getattr(comet, name)) - public(getattr(comet.sync, name))
     assert missing == left_out.get(name, set())
+
+
+def test_dir_shows_what_is_public_and_nothing_else() -> None:
+    import_module("comet.entities")  # a module that is loaded is not shown
+    shown = [name for name in dir(comet) if not name.startswith("__")]
+    assert shown == sorted(comet.__all__)
+    assert "__version__" in dir(comet)
+    assert {"App", "Router", "TopicNotFound", "testing", "sync"} <= set(shown)

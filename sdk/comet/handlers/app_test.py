@@ -116,7 +116,21 @@ class TestedApp(Host, Protocol):
 
 
 class AppTest:
-    """Handlers of an app without a broker, while its `async with` block runs: see App.test."""
+    """Handlers of an app without a broker, while its `async with` block runs: see App.test.
+
+    >>> app = comet.App()
+    >>> @app.on("quotes", group="engine", dead_letter="quotes-failed")
+    ... async def handle(quote: dict) -> None:
+    ...     print(1 / quote["bid"])
+    >>> async def test_handle() -> None:
+    ...     async with app.test(raise_errors=False) as test:
+    ...         await test.publish("quotes", {"bid": 2})
+    ...         await test.publish("quotes", {"bid": 0})
+    ...         print(test.dead_letters()[0].reason, len(test.records("quotes")))
+    >>> comet.run(test_handle())
+    0.5
+    ZeroDivisionError: division by zero 2
+    """
 
     def __init__(
         self, app: TestedApp, clock_us: Callable[[], int], *, raise_errors: bool, dependencies: Overrides

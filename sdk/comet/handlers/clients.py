@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, cast
 
-from comet.client.bootstrap import Addresses
+from comet.client.bootstrap import Addresses, Bootstrap
 from comet.client.client import Client
 from comet.client.new_topic import Create, check_create, create_missing
 from comet.consumer.consumer import Consumer
@@ -35,6 +35,15 @@ class AppClients:
         self._world = world
         self._producer: Producer | None = None
         self._careful_producer: Producer | None = None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The brokers that it was given."""
+        return Bootstrap.of(self._addresses).addresses
+
+    @property
+    def name(self) -> str:
+        return self._world["name"]
 
     # ---- consumers
 
