@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -341,3 +343,11 @@ async def test_an_app_runs_in_one_test_at_a_time() -> None:
         with pytest.raises(InvalidArgument, match="before the app runs"):
             app.on("a")(lambda value: None)
     app.on("a")(lambda value: None)
+
+
+def test_the_example_in_the_document_runs() -> None:
+    text = (Path(__file__).parents[2] / "docs/sdk.md").read_text()
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def test_spread" in block]
+    names: dict[str, Any] = {"comet": comet, "pytest": pytest, "Quote": Quote}
+    exec(compile(block, "docs/sdk.md", "exec"), names)
+    asyncio.run(names["test_spread"]())
