@@ -16,12 +16,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from random import Random, SystemRandom
+from random import SystemRandom
 from types import SimpleNamespace
 from typing import Any, Unpack, cast
 
 from comet.client.bootstrap import Addresses, Bootstrap
 from comet.client.new_topic import Create
+from comet.client.world import Seams, World
 from comet.consumer.options import ClientKeywords
 from comet.encryption.keyring import Keyring
 from comet.errors import InvalidArgument
@@ -45,11 +46,14 @@ from comet.handlers.share_worker import ShareWorker
 from comet.producer.delivery import Delivery
 from comet.producer.producer import Producer
 from comet.producer.transaction import Transaction, TransactionalProducer
-from comet.types import wall_clock_us
 from comet.values.record import Headers, Key
-from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")
+
+
+class AppSeams(Seams, total=False):
+    stopwatch: Callable[[], float]
+
 
 Lifespan = Callable[["App"], AbstractAsyncContextManager[None]]
 
@@ -98,22 +102,23 @@ class App:
         create: Create = False,
         lifespan: Lifespan | None = None,
         middleware: Iterable[Middleware] = (),
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
-        stopwatch: Callable[[], float] = time.perf_counter,
+        **seams: Unpack[AppSeams],
     ) -> None:
+        stopwatch = seams.pop("stopwatch", time.perf_counter)
+        world = World.of(self, {**seams})
         Bootstrap.of(addresses)
         around = tuple(middleware)
         for one in around:
             check_middleware(one)
         self.caller = Caller(self, around, stopwatch, block_warning_ms / 1000)
         self.state = SimpleNamespace()
-        self.random = random or SystemRandom()
-        world: ClientKeywords = {"name": name, "connect": connect, "random": random, "clock_us": clock_us}
-        self.clients = AppClients(addresses, encryption, create, world)
+        self.random = world.random or SystemRandom()
+        keywords = ClientKeywords(
+            name=name, connect=world.connect, random=world.random, clock_us=world.clock_us
+        )  # fmt: skip
+        self.clients = AppClients(addresses, encryption, create, keywords)
         self.dead_letters = DeadLetters(lambda: self.clients.careful_producer.send)
-        self._clock_us = clock_us
+        self._clock_us = world.clock_us
         self._lifespan = lifespan
         self._test: AppTest | None = None
         self._stop_timeout_s = stop_timeout_ms / 1000

@@ -75,3 +75,26 @@ def test_dir_shows_what_is_public_and_nothing_else() -> None:
     assert shown == sorted(comet.__all__)
     assert "__version__" in dir(comet)
     assert {"App", "Router", "TopicNotFound", "testing", "sync"} <= set(shown)
+
+
+CLIENTS: list[Any] = [
+    comet.Admin, comet.App, comet.Consumer, comet.GroupConsumer, comet.Producer, comet.Reader, comet.ShareClient,
+    comet.ShareConsumer, comet.TransactionalProducer, comet.sync.Admin, comet.sync.Consumer, comet.sync.GroupConsumer,
+    comet.sync.Producer, comet.sync.Reader, comet.sync.ShareClient, comet.sync.ShareConsumer,
+    comet.sync.TransactionalProducer,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", CLIENTS, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
+def test_a_signature_names_nothing_that_only_simulations_pass(cls: Any) -> None:
+    named = inspect.signature(cls).parameters
+    assert not named.keys() & {"connect", "random", "clock_us", "stopwatch"}
+    assert next(iter(named.values())).default is None, "the address is optional"
+
+
+@pytest.mark.parametrize("cls", CLIENTS, ids=lambda cls: f"{cls.__module__}.{cls.__name__}")
+def test_a_misspelled_option_is_refused_by_its_name(cls: Any) -> None:
+    consumer = issubclass(cls, comet.Consumer | comet.sync.Consumer)
+    group = {"group": "g"} if "group" in inspect.signature(cls).parameters else {}
+    with pytest.raises(TypeError, match="nmae"):
+        cls("localhost:9092", *["quotes"] * (consumer or bool(group)), **group, nmae="x")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import fields
-from random import Random
 from types import TracebackType
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar, Unpack
 
 import msgspec
 from google.protobuf.message import Message
@@ -50,6 +49,7 @@ from comet.admin.results import (
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
 from comet.client.new_topic import topic_creation
+from comet.client.world import Seams, World
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
 from comet.errors import CometError, InvalidArgument
 from comet.groups import committed_offsets
@@ -62,13 +62,11 @@ from comet.types import (
     ResetPartition,
     StartLike,
     position,
-    wall_clock_us,
 )
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
 from comet.wire import group_protobuf, protobuf
 from comet.wire.acting import ActingFor
-from comet.wire.transport import Connect
 
 M = TypeVar("M", bound=Message)
 
@@ -93,13 +91,12 @@ class Admin:
         *,
         timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
+        **seams: Unpack[Seams],
     ) -> None:
-        self._client = Client(addresses, name=name, connect=connect, random=random)
+        world = World.of(self, {**seams})
+        self._client = Client(addresses, name=name, connect=world.connect, random=world.random)
         self._timeout_ms = timeout_ms
-        self._clock_us = clock_us
+        self._clock_us = world.clock_us
         self._acting: ActingFor | None = None
         self._access = AccessAdmin(self._request)
 

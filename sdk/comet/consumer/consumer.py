@@ -10,8 +10,6 @@ The iteration over records is in iteration, the subscriptions in fetcher.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -21,16 +19,16 @@ from comet.client.client import Client
 from comet.client.connection import Attachment
 from comet.client.leader_request import at_leader
 from comet.client.new_topic import create_missing
+from comet.client.world import World
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.fetcher import Fetcher
 from comet.consumer.iteration import RecordIterator
 from comet.consumer.keywords import ConsumerKeywords
 from comet.consumer.options import ConsumerOptions, chosen
 from comet.errors import Closed, InvalidArgument, PartitionNotFound
-from comet.types import Latest, StartLike, TopicPartition, check_topic_name, position, wall_clock_us
+from comet.types import Latest, StartLike, TopicPartition, check_topic_name, position
 from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_to_pb
-from comet.wire.transport import Connect
 
 T = TypeVar("T")
 
@@ -107,19 +105,17 @@ class Consumer(RecordIterator[T]):
         type: Any = None,  # noqa: A002 - the name users expect
         options: ConsumerOptions | None = None,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
         **keywords: Any,
     ) -> None:
+        world = World.taken(keywords)
         reading = chosen(options or ConsumerOptions(), keywords)
         if not topic:
             raise InvalidArgument("no topic given: pass it after the addresses, or as topic=")
         self.topic = check_topic_name(topic)
         super().__init__(serde_of(type), uncommitted=reading.isolation == "uncommitted", keyring=reading.encryption)
-        self._clock_us = clock_us
-        self._client = Client(addresses, name=name, connect=connect, random=random)
-        start = position(reading.start, now_us=clock_us())
+        self._clock_us = world.clock_us
+        self._client = Client(addresses, name=name, connect=world.connect, random=world.random)
+        start = position(reading.start, now_us=world.clock_us())
         partitions = None if reading.partitions is None else list(reading.partitions)
         self._fetcher = Fetcher(self._client, self.topic, reading, start=start, partitions=partitions)
         self._create = reading.create

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from comet import limits
 from comet.client.new_topic import Create, check_create
+from comet.client.world import Seams
 from comet.encryption.keyring import Keyring
 from comet.errors import InvalidArgument
 from comet.types import Gap, StartLike, position
@@ -17,7 +17,6 @@ from comet.wire.corrupt import OnCorrupt
 if TYPE_CHECKING:
     from dataclasses import Field
 
-    from comet.wire.transport import Connect
 
 Isolation = Literal["committed", "uncommitted"]
 OutOfRange = Literal["raise", "earliest", "latest"]
@@ -33,13 +32,10 @@ class Options(Protocol):
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
-class ClientKeywords(TypedDict, total=False):
-    """Further arguments of a consumer: a name for metrics and logs; in tests a network, randomness and a clock."""
+class ClientKeywords(Seams, total=False):
+    """Further arguments of a consumer: a name for metrics and logs, and in simulations a world."""
 
     name: str
-    connect: Connect | None
-    random: Random | None
-    clock_us: Callable[[], int]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from random import Random
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, Unpack
 
 from comet import limits, records
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
 from comet.client.connection import Attachment, fetch
 from comet.client.leader_request import at_leader
+from comet.client.world import Seams, World
 from comet.consumer.aborted import CONTROL, MARKED, Discards
 from comet.consumer.contents import hole
 from comet.consumer.options import Isolation, check_isolation
@@ -37,13 +37,11 @@ from comet.types import (
     TopicPartition,
     check_topic_name,
     position,
-    wall_clock_us,
 )
 from comet.v1 import records_pb2 as pb
 from comet.values.record import RecordBatch
 from comet.wire.corrupt import headers, opened
 from comet.wire.protobuf import position_to_pb
-from comet.wire.transport import Connect
 
 _FETCH: Final = "comet.v1.Comet/Fetch"
 INT64_MAX: Final = (1 << 63) - 1
@@ -83,14 +81,13 @@ class Reader:
         timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
         encryption: Keyring | None = None,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
+        **seams: Unpack[Seams],
     ) -> None:
-        self._client = Client(addresses, name=name, connect=connect, random=random)
+        world = World.of(self, {**seams})
+        self._client = Client(addresses, name=name, connect=world.connect, random=world.random)
         self._timeout_ms = timeout_ms
         self._keyring = encryption
-        self._clock_us = clock_us
+        self._clock_us = world.clock_us
 
     async def fetch(
         self,

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -23,6 +22,7 @@ from comet.client.client import Client
 from comet.client.metadata import mark_retrieved
 from comet.client.new_topic import create_missing
 from comet.client.watchdog import PROCESS, Watch
+from comet.client.world import World
 from comet.consumer.consumer import serde_of
 from comet.consumer.fetcher import Fetcher
 from comet.consumer.options import chosen
@@ -33,10 +33,9 @@ from comet.groups.keywords import GroupKeywords
 from comet.groups.member import Member
 from comet.groups.member_partition import Handled, MemberPartition, begins_of, offsets_of
 from comet.groups.options import GroupOptions, join_frame
-from comet.types import AtOffset, Position, StartLike, TopicPartition, position, wall_clock_us
+from comet.types import AtOffset, Position, StartLike, TopicPartition, position
 from comet.v1 import groups_pb2 as groups_pb
 from comet.values.record import Record, RecordBatch
-from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")
 
@@ -102,16 +101,14 @@ class GroupConsumer(AssignedPartitions[T]):
         type: Any = None,  # noqa: A002 - the name users expect
         options: GroupOptions | None = None,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
         **keywords: Any,
     ) -> None:
+        world = World.taken(keywords)
         reading = chosen(options or GroupOptions(), keywords)
         super().__init__(serde_of(type), uncommitted=reading.isolation == "uncommitted", keyring=reading.encryption)
         self.auto_commit = reading.auto_commit
-        self._start_at = position(reading.start, now_us=clock_us())
-        self._clock_us = clock_us
+        self._start_at = position(reading.start, now_us=world.clock_us())
+        self._clock_us = world.clock_us
         self._callbacks = {
             "assigned": reading.on_assigned, "revoked": reading.on_revoked, "lost": reading.on_lost,
         }  # fmt: skip
@@ -119,10 +116,10 @@ class GroupConsumer(AssignedPartitions[T]):
         join = join_frame(group, topics, reading, name, groups_pb.GROUP_KIND_CONSUMER)
         join.instance, join.release_timeout_ms = reading.instance, reading.release_timeout_ms
         join.assignment, join.rack = reading.assignment, reading.rack
-        self._client = Client(addresses, name=name, connect=connect, random=random)
+        self._client = Client(addresses, name=name, connect=world.connect, random=world.random)
         self._create_topics = partial(create_missing, self._client, topics, reading.create)
         self._static = bool(reading.instance)
-        watch = Watch(PROCESS if connect is None else None)  # with virtual time no loop is late
+        watch = Watch(PROCESS if world.connect is None else None)  # with virtual time no loop is late
         self._member = Member(self._client, join, self._changed, watch)
         self._commits = Commits(self._client, self._member, self._was_committed)
         self._assigned = {}

@@ -12,14 +12,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from random import Random
 from types import TracebackType, coroutine
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, Unpack
 
 from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
 from comet.client.new_topic import Create, check_create
+from comet.client.world import Seams, World
 from comet.encryption.encryptor import Encryptor
 from comet.encryption.keyring import Keyring
 from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
@@ -34,10 +34,9 @@ from comet.producer.sender import PartitionSender, Settings
 from comet.producer.topic_route import Column, Route, Routes, Slice, cut
 from comet.producer.value_encoder import ValueEncoder
 from comet.records import Codec
-from comet.types import Acks, Receipt, wall_clock_us
+from comet.types import Acks, Receipt
 from comet.v1 import records_pb2 as pb
 from comet.values.record import Headers, Key, NewRecord
-from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")
 
@@ -100,10 +99,9 @@ class Producer:
         check_values: bool = True,
         create: Create = False,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
+        **seams: Unpack[Seams],
     ) -> None:
+        world = World.of(self, {**seams})
         limits.within("linger_ms", linger_ms, 0, 60_000)
         limits.within("batch_bytes", batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
         limits.within("bulk_batch_bytes", bulk_batch_bytes, 1, limits.BATCH_BYTES_CHOSEN_MAX)
@@ -114,7 +112,7 @@ class Producer:
             raise InvalidArgument(f'compression must be "lz4", "zstd" or None, not {compression!r}')
         check_create(create)
         self._acks = Acks.of(acks)
-        client = Client(addresses, name=name, connect=connect, random=random)
+        client = Client(addresses, name=name, connect=world.connect, random=world.random)
         # With acks=0 there are no answers, so a lost batch could not be told from its successors: no sequences then.
         remembered = idempotent and self._acks is not Acks.NONE
         settings = Settings(
@@ -135,7 +133,7 @@ class Producer:
         self._failures: deque[ProducerBatch] = deque(maxlen=limits.FAILURES_STORED_MAX)
         self._closed = False
         self._acked_records = self._failed_records = self._batches = 0
-        self._clock_us = clock_us
+        self._clock_us = world.clock_us
         self._batch_bytes = batch_bytes
         self._bulk_batch_bytes = bulk_batch_bytes
 

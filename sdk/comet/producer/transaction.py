@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from random import Random
 from types import TracebackType
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self, Unpack
 
 from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.client.coordinator import Coordinator
 from comet.client.new_topic import Create
+from comet.client.world import Seams, World
 from comet.encryption.keyring import Keyring
 from comet.errors import (
     Closed,
@@ -37,11 +37,9 @@ from comet.producer.accumulator import ProducerBatch
 from comet.producer.delivery import BulkDelivery, Delivery
 from comet.producer.producer import Compression, Producer
 from comet.producer.sender import PartitionSender
-from comet.types import wall_clock_us
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
 from comet.values.record import Headers, Key
-from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")
 
@@ -418,10 +416,9 @@ class TransactionalProducer:
         check_values: bool = True,
         create: Create = False,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
+        **seams: Unpack[Seams],
     ) -> None:
+        World.of(self, {**seams})  # before the producer behind it names a wrong one
         if not 1 <= transaction_timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
             raise InvalidArgument(
                 f"transaction_timeout_ms must be from 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX}, "
@@ -430,8 +427,7 @@ class TransactionalProducer:
         self._writer = Writer(
             addresses, timeout_ms=timeout_ms, linger_ms=linger_ms, batch_bytes=batch_bytes,
             bulk_batch_bytes=bulk_batch_bytes, buffer_bytes=buffer_bytes, compression=compression,
-            encryption=encryption, check_values=check_values, create=create, name=name, connect=connect, random=random,
-            clock_us=clock_us,
+            encryption=encryption, check_values=check_values, create=create, name=name, **seams,
         )  # fmt: skip
         client = self._writer.client
         if not transactional_id and not group:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from random import Random
+from collections.abc import Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, Unpack
 
 from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
+from comet.client.world import Seams, World
 from comet.errors import CometError, InvalidArgument
 from comet.share.calls import AckRequest, AcquireCalls, AcquiredEntry
 from comet.share.tokens import Token
-from comet.types import StartLike, check_topic_name, position, wall_clock_us
+from comet.types import StartLike, check_topic_name, position
 from comet.v1 import groups_pb2 as pb
 from comet.values.record import HeaderList, text_of_key
 from comet.wire import protobuf
-from comet.wire.transport import Connect
 
 
 class AcquiredRecord(NamedTuple):
@@ -80,13 +79,12 @@ class ShareClient:
         addresses: Addresses = None,
         *,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
+        **seams: Unpack[Seams],
     ) -> None:
-        self._client = Client(addresses, name=name, connect=connect, random=random)
+        world = World.of(self, {**seams})
+        self._client = Client(addresses, name=name, connect=world.connect, random=world.random)
         self._calls = AcquireCalls(self._client)
-        self._clock_us = clock_us
+        self._clock_us = world.clock_us
 
     async def acquire(
         self,

@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from random import Random
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, overload
 
@@ -24,6 +23,7 @@ from comet.client.client import Client
 from comet.client.metadata import mark_retrieved
 from comet.client.new_topic import create_missing
 from comet.client.watchdog import PROCESS, Watch
+from comet.client.world import World
 from comet.consumer.consumer import serde_of
 from comet.consumer.options import chosen
 from comet.errors import Closed, DecryptionError
@@ -35,11 +35,10 @@ from comet.share.acquired_values import AcquiredValues
 from comet.share.fetcher import Acquired, CorruptAcquired, ShareFetcher, Terms
 from comet.share.keywords import ShareKeywords
 from comet.share.options import ShareOptions
-from comet.types import Earliest, TopicPartition, position, wall_clock_us
+from comet.types import Earliest, TopicPartition, position
 from comet.v1 import groups_pb2 as groups_pb
 from comet.values.record import HeaderList, text_of_key
 from comet.wire import protobuf
-from comet.wire.transport import Connect
 
 log = logging.getLogger("comet")
 
@@ -165,21 +164,19 @@ class ShareConsumer(Generic[T]):
         type: Any = None,  # noqa: A002 - the name users expect
         options: ShareOptions | None = None,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
         **keywords: Any,
     ) -> None:
+        world = World.taken(keywords)
         sharing = chosen(options or ShareOptions(), keywords)
         join = join_frame(group, topics, sharing, name, groups_pb.GROUP_KIND_SHARE)
         self._values = AcquiredValues(serde_of(type), sharing.encryption, sharing.deliveries_max)
-        self._client = Client(addresses, name=name, connect=connect, random=random)
+        self._client = Client(addresses, name=name, connect=world.connect, random=world.random)
         self._create_topics = partial(create_missing, self._client, topics, sharing.create)
-        self._member = Member(self._client, join, self._changed, Watch(PROCESS if connect is None else None))
+        self._member = Member(self._client, join, self._changed, Watch(PROCESS if world.connect is None else None))
         sent = groups_pb.ShareOptions(
             lock_ms=sharing.lock_ms, deliveries_max=sharing.deliveries_max, by_key=sharing.by_key,
             dead_letter=sharing.dead_letter,
-            start=protobuf.position_to_pb(position(sharing.start, now_us=clock_us())),
+            start=protobuf.position_to_pb(position(sharing.start, now_us=world.clock_us())),
         )  # fmt: skip
         terms = Terms(group, sharing.in_flight, sharing.lock_ms / 1000, sent)
         self._fetcher = ShareFetcher(self._client, terms, lambda: self._member.state.member)

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from random import Random
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, Unpack
 
 from comet import limits
 from comet.admin.admin import Admin as AsyncAdmin
@@ -41,13 +40,13 @@ from comet.admin.results import (
     TopicPage,
 )
 from comet.client.bootstrap import Addresses
+from comet.client.world import Seams
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
 from comet.event_loop import call, computed
 from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
 from comet.settings.topic import TopicConfig
 from comet.sync.access import AccessAdmin
-from comet.types import UNLISTED, GroupInfo, GroupSummary, ResetPartition, StartLike, wall_clock_us
-from comet.wire.transport import Connect
+from comet.types import UNLISTED, GroupInfo, GroupSummary, ResetPartition, StartLike
 
 
 class Admin:
@@ -67,16 +66,10 @@ class Admin:
         *,
         timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
+        **seams: Unpack[Seams],
     ) -> None:
         self._async: AsyncAdmin = call(
-            computed(
-                lambda: AsyncAdmin(
-                    addresses, timeout_ms=timeout_ms, name=name, connect=connect, random=random, clock_us=clock_us
-                )
-            )
+            computed(lambda: AsyncAdmin(addresses, timeout_ms=timeout_ms, name=name, **seams))
         )
 
     @property

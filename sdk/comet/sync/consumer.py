@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from random import Random
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
@@ -16,9 +15,8 @@ from comet.consumer.options import ConsumerOptions
 from comet.event_loop import call, computed
 from comet.sync.inbox import attach, exclusive, get_batch, get_record, next_record
 from comet.sync.iteration import BatchIterator, TableIterator
-from comet.types import StartLike, wall_clock_us
+from comet.types import StartLike
 from comet.values.record import Record, RecordBatch
-from comet.wire.transport import Connect
 
 T = TypeVar("T")
 
@@ -101,25 +99,10 @@ class Consumer(Generic[T]):
         type: Any = None,
         options: ConsumerOptions | None = None,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
         **keywords: Any,
     ) -> None:
         self._async: AsyncConsumer[T] = call(
-            computed(
-                lambda: AsyncConsumer(
-                    addresses,
-                    topic,
-                    type=type,
-                    options=options,
-                    name=name,
-                    connect=connect,
-                    random=random,
-                    clock_us=clock_us,
-                    **keywords,
-                )
-            )
+            computed(lambda: AsyncConsumer(addresses, topic, type=type, options=options, name=name, **keywords))
         )
         attach(self._async)
 

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from random import Random
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
@@ -17,9 +16,8 @@ from comet.groups.member_partition import Handled
 from comet.groups.options import GroupOptions
 from comet.sync.inbox import attach, exclusive, get_batch, get_record, next_record
 from comet.sync.iteration import BatchIterator, TableIterator
-from comet.types import StartLike, TopicPartition, wall_clock_us
+from comet.types import StartLike, TopicPartition
 from comet.values.record import Record, RecordBatch
-from comet.wire.transport import Connect
 
 T = TypeVar("T")
 
@@ -100,24 +98,12 @@ class GroupConsumer(Generic[T]):
         type: Any = None,
         options: GroupOptions | None = None,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
         **keywords: Any,
     ) -> None:
         self._async: AsyncGroupConsumer[T] = call(
             computed(
                 lambda: AsyncGroupConsumer(
-                    addresses,
-                    *topics,
-                    group=group,
-                    type=type,
-                    options=options,
-                    name=name,
-                    connect=connect,
-                    random=random,
-                    clock_us=clock_us,
-                    **keywords,
+                    addresses, *topics, group=group, type=type, options=options, name=name, **keywords
                 )
             )
         )

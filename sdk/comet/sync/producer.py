@@ -3,23 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from random import Random
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.client.new_topic import Create
+from comet.client.world import Seams
 from comet.encryption.keyring import Keyring
 from comet.event_loop import call, computed
 from comet.producer.producer import Compression
 from comet.producer.producer import Producer as AsyncProducer
 from comet.sync.delivery import BulkDelivery, Delivery
 from comet.sync.outbox import Outbox
-from comet.types import Acks, Receipt, wall_clock_us
+from comet.types import Acks, Receipt
 from comet.values.record import Headers, Key, NewRecord
-from comet.wire.transport import Connect
 
 
 class Producer:
@@ -59,9 +58,7 @@ class Producer:
         check_values: bool = True,
         create: Create = False,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
+        **seams: Unpack[Seams],
     ) -> None:
         self._async: AsyncProducer = call(
             computed(
@@ -80,9 +77,7 @@ class Producer:
                     check_values=check_values,
                     create=create,
                     name=name,
-                    connect=connect,
-                    random=random,
-                    clock_us=clock_us,
+                    **seams,
                 )
             )
         )

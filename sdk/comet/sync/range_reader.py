@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from random import Random
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from comet import limits
 from comet.client.bootstrap import Addresses
+from comet.client.world import Seams
 from comet.consumer.options import Isolation
 from comet.consumer.range_reader import Reader as AsyncReader
 from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched
@@ -17,8 +17,7 @@ from comet.encryption.keyring import Keyring
 from comet.event_loop import call, computed
 from comet.sync.ranges import RangeReader
 from comet.sync.time_merge import MergedReader
-from comet.types import StartLike, wall_clock_us
-from comet.wire.transport import Connect
+from comet.types import StartLike
 
 
 class Reader:
@@ -44,22 +43,10 @@ class Reader:
         timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
         encryption: Keyring | None = None,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
+        **seams: Unpack[Seams],
     ) -> None:
         self._async: AsyncReader = call(
-            computed(
-                lambda: AsyncReader(
-                    addresses,
-                    timeout_ms=timeout_ms,
-                    encryption=encryption,
-                    name=name,
-                    connect=connect,
-                    random=random,
-                    clock_us=clock_us,
-                )
-            )
+            computed(lambda: AsyncReader(addresses, timeout_ms=timeout_ms, encryption=encryption, name=name, **seams))
         )
 
     def fetch(

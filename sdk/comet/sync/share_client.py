@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from random import Random
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from comet import limits
 from comet.client.bootstrap import Addresses
+from comet.client.world import Seams
 from comet.errors import CometError
 from comet.event_loop import call, computed
 from comet.share.share_client import AcquiredRecord
 from comet.share.share_client import ShareClient as AsyncShareClient
-from comet.types import StartLike, wall_clock_us
-from comet.wire.transport import Connect
+from comet.types import StartLike
 
 
 class ShareClient:
@@ -41,18 +40,8 @@ class ShareClient:
     b'2' 2
     """
 
-    def __init__(
-        self,
-        addresses: Addresses = None,
-        *,
-        name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
-    ) -> None:
-        self._async: AsyncShareClient = call(
-            computed(lambda: AsyncShareClient(addresses, name=name, connect=connect, random=random, clock_us=clock_us))
-        )
+    def __init__(self, addresses: Addresses = None, *, name: str = "", **seams: Unpack[Seams]) -> None:
+        self._async: AsyncShareClient = call(computed(lambda: AsyncShareClient(addresses, name=name, **seams)))
 
     def acquire(
         self,

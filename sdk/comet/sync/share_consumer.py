@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from random import Random
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
@@ -15,9 +13,8 @@ from comet.share.keywords import ShareKeywords
 from comet.share.options import ShareOptions
 from comet.share.share_consumer import ShareConsumer as AsyncShareConsumer
 from comet.share.share_consumer import ShareRecord as AsyncShareRecord
-from comet.types import TopicPartition, wall_clock_us
+from comet.types import TopicPartition
 from comet.values.record import HeaderList
-from comet.wire.transport import Connect
 
 T = TypeVar("T")
 
@@ -172,24 +169,12 @@ class ShareConsumer(Generic[T]):
         type: Any = None,
         options: ShareOptions | None = None,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
         **keywords: Any,
     ) -> None:
         self._async: AsyncShareConsumer[T] = call(
             computed(
                 lambda: AsyncShareConsumer(
-                    addresses,
-                    *topics,
-                    group=group,
-                    type=type,
-                    options=options,
-                    name=name,
-                    connect=connect,
-                    random=random,
-                    clock_us=clock_us,
-                    **keywords,
+                    addresses, *topics, group=group, type=type, options=options, name=name, **keywords
                 )
             )
         )

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from random import Random
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from comet import limits
 from comet.client.bootstrap import Addresses
 from comet.client.new_topic import Create
+from comet.client.world import Seams
 from comet.encryption.keyring import Keyring
 from comet.event_loop import call, computed
 from comet.producer.producer import Compression
@@ -20,9 +20,7 @@ from comet.sync.calls import asynchronous
 from comet.sync.delivery import BulkDelivery, Delivery
 from comet.sync.group_consumer import GroupConsumer
 from comet.sync.outbox import Outbox
-from comet.types import wall_clock_us
 from comet.values.record import Headers, Key
-from comet.wire.transport import Connect
 
 
 class Transaction:
@@ -191,9 +189,7 @@ class TransactionalProducer:
         check_values: bool = True,
         create: Create = False,
         name: str = "",
-        connect: Connect | None = None,
-        random: Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
+        **seams: Unpack[Seams],
     ) -> None:
         self._async: AsyncTransactionalProducer = call(
             computed(
@@ -212,9 +208,7 @@ class TransactionalProducer:
                     check_values=check_values,
                     create=create,
                     name=name,
-                    connect=connect,
-                    random=random,
-                    clock_us=clock_us,
+                    **seams,
                 )
             )
         )
