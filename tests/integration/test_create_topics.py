@@ -11,6 +11,7 @@ import pytest
 
 import comet
 from comet.testing import TestBroker
+from tests.waiting import until
 
 
 @asynccontextmanager
@@ -120,3 +121,42 @@ async def test_the_synchronous_clients_make_topics_as_well() -> None:
 
         await asyncio.to_thread(write)
         assert await described(found.address, "made") == (3, "always")
+
+
+@pytest.mark.parametrize("create", [True, False])
+async def test_an_app_makes_the_topics_it_reads_and_those_of_its_dead_letters(create: bool) -> None:
+    async with broker() as found:
+        app = comet.App(found.address)
+
+        @app.on("there")
+        async def plain(value: bytes) -> None: ...
+
+        @app.on("made", group="g", dead_letter="made-failed", create=create)
+        async def grouped(value: bytes) -> None: ...
+
+        async with comet.Admin(found.address) as admin:
+            await admin.create_topic("there")
+            serving = asyncio.create_task(app.serve())
+            assert await until(lambda: app.statistics()[0]["ready"], within_s=60)
+            if create:
+                assert await until(app.healthy, within_s=60)
+            assert app.healthy() == app.statistics()[1]["ready"] == create, "a missing topic is waited for"
+            topics = ["made", "made-failed", "there"] if create else ["there"]
+            assert [topic.name for topic in await admin.list_topics()] == topics
+            app.stop()
+            await serving
+
+
+async def test_an_app_passes_create_on_to_its_handlers_and_producers() -> None:
+    async with broker() as found:
+        app = comet.App(found.address, create=THREE)
+
+        @app.on("read")
+        async def handle(value: bytes) -> None: ...
+
+        serving = asyncio.create_task(app.serve())
+        assert await until(app.healthy, within_s=60)
+        await app.publish("written", b"1")
+        assert await described(found.address, "read") == await described(found.address, "written") == (3, "always")
+        app.stop()
+        await serving
