@@ -67,7 +67,7 @@ def test_a_topic_that_a_prefix_spoils_is_refused() -> None:
         comet.App().include(router, prefix="no spaces ")
 
 
-def test_what_is_no_middleware_is_refused() -> None:
+def test_a_middleware_that_cannot_be_called_is_refused() -> None:
     for kind in (comet.App, comet.Router):
         with pytest.raises(InvalidArgument, match="a middleware is a function"):
             kind(middleware=["no"])  # type: ignore[list-item]
