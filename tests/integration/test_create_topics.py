@@ -134,13 +134,18 @@ async def test_an_app_makes_the_topics_it_reads_and_those_of_its_dead_letters(cr
         @app.on("made", group="g", dead_letter="made-failed", create=create)
         async def grouped(value: bytes) -> None: ...
 
+        @app.on("made", group="s", shared=True, create=create)
+        async def shared(value: bytes) -> None: ...
+
         async with comet.Admin(found.address) as admin:
             await admin.create_topic("there")
             serving = asyncio.create_task(app.serve())
-            assert await until(lambda: app.statistics()[0]["ready"], within_s=60)
+            assert await until(lambda: len(app._servings) == 3, within_s=60)
+            assert await until(lambda: all(one.started for one in app._servings), within_s=60)
             if create:
                 assert await until(app.healthy, within_s=60)
-            assert app.healthy() == app.statistics()[1]["ready"] == create, "a missing topic is waited for"
+            assert [one["ready"] for one in app.statistics()] == [True, create, create], "a missing topic is waited for"
+            assert app.healthy() == create
             topics = ["made", "made-failed", "there"] if create else ["there"]
             assert [topic.name for topic in await admin.list_topics()] == topics
             app.stop()

@@ -64,6 +64,9 @@ class FakeMember:
     def member(self) -> str:
         return str(self.fake.members.index(self))
 
+    def _topics_found(self) -> bool:
+        return True
+
     async def start(self) -> None:
         self.at = dict(self.fake.committed)
 

@@ -61,6 +61,12 @@ class Member:
             named = report_missing(self._client, self.group, self._join_frame.topics, lambda: set(self.state.owned))
             self._missing = self._client.spawn(named)
 
+    def topics_found(self) -> bool:
+        """Whether every topic that it names exists, as far as is known: it waits for no topic."""
+        if self._missing is None:
+            return False
+        return self._missing.done() or set(self._join_frame.topics) <= {topic for topic, _ in self.state.owned}
+
     async def leave(self, *, farewell: bool) -> None:
         """Ends the membership. Without Leave its partitions are kept for the session timeout."""
         was_in = self.state.phase is Phase.IN

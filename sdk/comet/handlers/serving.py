@@ -53,6 +53,7 @@ class RecordSource(Protocol):
     async def get_batch(self, timeout_s: float | None = None) -> RecordBatch[Any] | None: ...
     async def commit(self, positions: Mapping[TopicPartition, int]) -> object: ...
     def positions(self) -> Mapping[Any, int]: ...
+    def _topics_found(self) -> bool: ...
     def offsets_to_commit(self, positions: Any) -> groups_pb.Commit: ...
     def were_committed(self, offsets: groups_pb.Commit) -> None: ...
 
@@ -94,9 +95,14 @@ class Serving:
         self.host = host
         self.one = one
         self.stopping = False
-        self.ready = False  # whether its consumer reads
+        self.started = False  # whether its consumer is
         self._task: asyncio.Task[Any] | None = None
         self._consuming = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether its consumer reads: it waits neither for a broker nor for a topic."""
+        return self.started
 
     async def run(self) -> None:
         """Runs until `stop`, or until a handler fails, whose error is raised."""
@@ -181,7 +187,7 @@ class PlainServing(Serving):
 
     async def _started(self, consumer: Consumer[Any]) -> bool:
         await consumer.start()
-        self.ready = True
+        self.started = True
         return True
 
 
@@ -196,6 +202,10 @@ class GroupServing(Serving):
         self._lives: dict[TopicPartition, int] = {}  # rises with each release: records taken before are void
         self._taken: dict[TopicPartition, int] = {}  # the life in which a partition was last taken from
         self._given_up = asyncio.Event()  # set for a moment with each change of the above, and when the app stops
+
+    @property
+    def ready(self) -> bool:
+        return self.started and self.source is not None and self.source._topics_found()
 
     def stop(self) -> None:
         super().stop()
@@ -216,7 +226,7 @@ class GroupServing(Serving):
                 return
             except Restart as restart:
                 log.warning("comet: handler %s restarts at the group's committed offsets: %s", self.one.name, restart)
-                self.ready = False
+                self.started = False
                 self._void(list(self._lives))
             except Closed:
                 return
@@ -227,7 +237,7 @@ class GroupServing(Serving):
     async def _started(self) -> bool:
         assert self.source is not None
         await self.source.start()
-        self.ready = True
+        self.started = True
         return True
 
     async def _serve(self) -> None:

@@ -29,10 +29,15 @@ class ShareWorker(Serving):
         super().__init__(host, one)
         self.policy = one.options
         self._failure: Exception | None = None
+        self._consumer: ShareConsumer[Any] | None = None
         self._running: set[asyncio.Task[None]] = set()
 
+    @property
+    def ready(self) -> bool:
+        return self.started and self._consumer is not None and self._consumer._topics_found()
+
     async def _run(self) -> None:
-        consumer = self.host.clients.shared_consumer(self.one)
+        self._consumer = consumer = self.host.clients.shared_consumer(self.one)
         room = asyncio.Semaphore(self.policy.concurrency)
         loop = asyncio.get_running_loop()
         try:
@@ -62,7 +67,7 @@ class ShareWorker(Serving):
 
     async def _started(self, consumer: ShareConsumer[Any]) -> bool:
         await consumer.start()
-        self.ready = True
+        self.started = True
         return True
 
     async def _next(self, consumer: ShareConsumer[Any]) -> ShareRecord[Any]:

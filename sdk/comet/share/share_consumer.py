@@ -201,6 +201,10 @@ class ShareConsumer(Generic[T]):
             self._starting.add_done_callback(mark_retrieved)
         await asyncio.shield(self._starting)
 
+    def _topics_found(self) -> bool:
+        """Whether it waits for no topic."""
+        return self._member.topics_found()
+
     async def _start(self) -> None:
         await self._create_topics()
         await self._member.start()
