@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import ge, gt, le, lt
@@ -153,6 +154,26 @@ def entries(values: list[Any]) -> Iterator[Any]:
 
 
 # ---- parsing
+
+
+def parse_path(text: str) -> tuple[Part, ...]:
+    """Parses the path of a field alone. Raises Malformed."""
+    if len(text) > CHARS_MAX:
+        raise Malformed(f"more than {CHARS_MAX} characters", CHARS_MAX)
+    path, at = _path(text, _space(text, 0))
+    at = _space(text, at)
+    if at < len(text):
+        raise Malformed("unexpected text after the path", at)
+    return path
+
+
+def number_at(document: Any, path: tuple[Part, ...]) -> float | None:
+    """The first number at a path of a decoded JSON value, also one written as text; None: none that is finite."""
+    for value in _entries(_follow(document, path)):
+        number = _number_in(value)
+        if number is not None and abs(number) <= sys.float_info.max:
+            return float(number)
+    return None
 
 
 def parse_all(text: str) -> list[Where]:
