@@ -16,6 +16,8 @@ import comet
 from comet.errors import InvalidArgument
 from comet.settings.hosts import is_loopback
 from comet_gateway import openapi
+from comet_gateway.alerts.senders import senders_of
+from comet_gateway.alerts.service import Alerts
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.brokers.readiness import Readiness
 from comet_gateway.brokers.user_access import UserAccess
@@ -39,6 +41,7 @@ from comet_gateway.push.connections import Connections
 from comet_gateway.push.hub import Hub
 from comet_gateway.routes import (
     acts,
+    alerts,
     brokers,
     dashboard,
     dead_letters,
@@ -112,6 +115,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     if config.user_rules and state.gatekeeper.open:
         raise InvalidArgument("user_rules needs users that the gateway knows: set tokens_file or oidc_issuer")
     state.users = UserAccess(lambda: state.backend.admin, enabled=config.user_rules)
+    state.alert_senders = senders_of(config) if config.alerts else None
     state.traffic = Traffic(config.limits)
     state.readiness = Readiness(state.draining, names_brokers=state.gatekeeper.open)
     state.metrics = Metrics()
@@ -123,7 +127,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     admission = Admission(state.gatekeeper, state.security, state.traffic, config.limits)
     modules: list[Any] = [
         produce, fetch, search, push, share_groups, groups, dead_letters, topics,
-        partitions, brokers, operations, documentation,
+        partitions, brokers, alerts, operations, documentation,
     ]  # fmt: skip
     if config.dashboard:
         modules += [login, diagnostics, dashboard]
@@ -171,6 +175,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         )
         stack.push_async_callback(state.sources.close)
         state.metrics.watch("dashboard", state.sources.statistics)
+        state.alerts = state.sources.alerts = _alerts(state)
+        if state.alerts is not None:
+            await stack.enter_async_context(state.alerts)
+            state.metrics.watch("alerts", state.alerts.statistics)
         state.dashboard = SubscribableDashboard(state.sources, is_open=state.gatekeeper.open)
         if state.config.dashboard:
             await asyncio.to_thread(render.environment)
@@ -179,3 +187,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         state.readiness.backend = backend
         stack.push_async_callback(state.readiness.close)
         yield
+
+
+def _alerts(state: Any) -> Alerts | None:
+    if state.alert_senders is None:
+        return None
+    backend, sampler = state.backend, state.sources.sampler
+    producer = backend.producers[comet.Acks.ALL]
+    return Alerts(backend.bootstrap, backend.admin, producer, state.hub, sampler.cluster, state.alert_senders)

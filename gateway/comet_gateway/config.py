@@ -121,5 +121,13 @@ class GatewayConfig:
     quotes_topic: str = "quotes"  # the default topic of the quotes page
     cluster_name: str = ""  # shown on every page; empty: the first bootstrap address
     clusters: tuple[str, ...] = ()  # name=url: dashboards of other clusters, as links on every page
+    alerts: bool = True  # rules, their evaluation and delivery
+    alert_networks: tuple[str, ...] = ()  # whose addresses webhooks may have beside public ones
+    alert_secret_file: str = ""  # with which webhooks are signed; empty: they are not
+    smtp_server: str = ""  # HOST:PORT; empty: no e-mail
+    smtp_security: str = "starttls"  # or tls, none
+    smtp_user: str = ""
+    smtp_password_file: str = ""
+    smtp_from: str = ""
     log_level: str = "warning"
     limits: Limits = field(default_factory=Limits)

@@ -89,6 +89,8 @@ class Metrics(Collector):
             yield from _push(push())
         if (dashboard := self._sources.get("dashboard")) is not None:
             yield from _dashboard(dashboard())
+        if (alerts := self._sources.get("alerts")) is not None:
+            yield from _alerts(alerts())
 
 
 def _traffic(now: Mapping[str, Any]) -> Iterator[Metric]:
@@ -153,6 +155,14 @@ def _dashboard(now: Mapping[str, Any]) -> Iterator[Metric]:
     yield _gauge("comet_gateway_dashboard_pages", "Live pages, each shared by its viewers.", [({}, now["pages"])])
     rounds: Samples = [({}, now["rounds"])]
     yield _counter("comet_gateway_dashboard_rounds", "Samples of all brokers' statistics.", rounds)
+
+
+def _alerts(now: Mapping[str, Any]) -> Iterator[Metric]:
+    yield _gauge("comet_gateway_alerts", "Alerts that exist.", [({}, now["rules"])])
+    yield _gauge("comet_gateway_alerts_firing", "Alerts that are firing.", [({}, now["firing"])])
+    waiting: Samples = [({}, now["outstanding"])]
+    yield _gauge("comet_gateway_alert_notices_waiting", "Notices that are not delivered yet.", waiting)
+    yield _gauge("comet_gateway_alerts_evaluating", "Whether this gateway evaluates.", [({}, int(now["evaluates"]))])
 
 
 Samples = Sequence[tuple[dict[str, str], float]]

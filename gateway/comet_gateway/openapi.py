@@ -30,6 +30,7 @@ TAGS: Final = {
     "topics": "Create, inspect, change and delete topics.",
     "groups": "Consumer groups: members, committed offsets and lag.",
     "dead letters": "Records that applications gave up on: list, redrive or discard them.",
+    "alerts": "Rules that gateways evaluate, with their states, and the delivery of notices.",
     "brokers": "The cluster and its brokers.",
     "rules": "Rules of access: what clients of the brokers may do.",
     "access-keys": "Access keys: by which clients of the brokers say who they are.",

@@ -393,6 +393,7 @@ def check_topic_name(name: str) -> str:
 
 
 AUDIT_TOPIC: Final = "__audit"  # the audit log of the brokers, which they alone write
+ALERTS_TOPIC: Final = "__alerts"  # the rules of alerts and their states, which gateways write
 
 
 def is_internal_topic(name: str) -> bool:

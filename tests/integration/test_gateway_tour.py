@@ -26,7 +26,7 @@ from comet_gateway.push.session import PushSession, SendFrame
 from comet_gateway.push.sse import SseQuery
 from tests.integration.gateway_tour import FOLDER, ROOT, Up, plain, play, steps, tables, up
 
-PAGES = ("index.md", "rest.md", "streams.md", "running.md")
+PAGES = ("index.md", "rest.md", "streams.md", "running.md", "alerts.md")
 TEXT = "\n".join((FOLDER / page).read_text() for page in PAGES)
 PAGE = "http://localhost:8000"
 TIMEOUT_S = 60

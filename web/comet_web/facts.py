@@ -293,6 +293,66 @@ class Quotes:
     analytics: Analytics = NO_ANALYTICS  # content of those topics
 
 
+# ---- alerts
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """A rule and its state."""
+
+    id: str
+    name: str
+    state: str  # ok, pending, firing, resolved
+    severity: str
+    target: str
+    condition: str
+    for_s: int
+    seen: str  # when the state changed
+    since_us: int
+    channels: tuple[str, ...]
+    enabled: bool = True
+    problem: str = ""  # why it cannot be evaluated
+    muted_until_us: int = 0
+    muted_by: str = ""
+    acknowledged_by: str = ""  # of the present firing
+
+
+@dataclass(frozen=True, slots=True)
+class AlertEvent:
+    time_us: int
+    name: str
+    event: str
+    severity: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertDelivery:
+    time_us: int
+    name: str
+    notice: str
+    to: str
+    outcome: str  # delivered, failed, dropped
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsPage:
+    """All alerts. `reason`: why they are not known; empty: they are."""
+
+    time_us: int
+    reason: str = ""
+    evaluates: bool = False  # this gateway does
+    mail: bool = False  # this gateway has a mail server
+    rows: tuple[AlertRow, ...] = ()
+    events: tuple[AlertEvent, ...] = ()  # newest first
+    deliveries: tuple[AlertDelivery, ...] = ()  # newest first
+
+
+# ---- the gateway
+
+
 @dataclass(frozen=True, slots=True)
 class Package:
     name: str

@@ -15,6 +15,7 @@ from comet_web.page_request import ADMIN, VIEWER, PageRequest
 from comet_web.views import (
     about,
     access,
+    alerts,
     audit,
     broker,
     brokers,
@@ -115,6 +116,7 @@ PAGES: Final[tuple[Page, ...]] = (
         interval_s=2,
         main="dead_letters",
     ),
+    Page("alerts", "/alerts", "alerts.html", "alerts", alerts.view, nav="alerts", main="alerts"),
     Page(
         "access", "/access", "access.html", "access", access.view, nav="access", interval_s=2, main="rules", role=ADMIN
     ),

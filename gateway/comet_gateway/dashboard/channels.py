@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from comet_gateway.dashboard import candle_history, tail, topic_records
+from comet_gateway.dashboard import alerts, candle_history, tail, topic_records
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.http.auth import Role
 
@@ -27,6 +27,7 @@ class Channel:
 
 
 CHANNELS: Final[dict[str, Channel]] = {
+    "alerts": Channel(Role.VIEWER, alerts.notices),
     "candles": Channel(Role.VIEWER, candle_history.candles),
     "search": Channel(Role.VIEWER, topic_records.search),
     "tail": Channel(Role.VIEWER, tail.tail),

@@ -14,7 +14,16 @@ from typing import Any, Final
 import comet
 from comet.errors import BrokerNotFound, CometError
 from comet.settings.topic import TOPIC_SETTINGS
-from comet_gateway.dashboard import access, audit_trail, build_facts, dead_letters, diagnostics, quotes, topic_records
+from comet_gateway.dashboard import (
+    access,
+    alerts,
+    audit_trail,
+    build_facts,
+    dead_letters,
+    diagnostics,
+    quotes,
+    topic_records,
+)
 from comet_gateway.dashboard.broker_pool import ANSWER_S
 from comet_gateway.dashboard.sources import Sources
 from comet_web import facts
@@ -221,6 +230,7 @@ LOADERS: Final[Mapping[str, Loader]] = {
     "cluster": cluster,
     "health": health,
     "access": access.access,
+    "alerts": alerts.alerts,
     "audit": audit_trail.audit,
     "topic": topic,
     "topic_consumers": topic_consumers,

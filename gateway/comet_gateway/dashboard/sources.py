@@ -12,6 +12,7 @@ from inspect import isawaitable
 from typing import Any, Final, TypeVar
 
 import comet
+from comet_gateway.alerts.service import Alerts
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig
 from comet_gateway.dashboard.sampler import Sampler
@@ -44,6 +45,7 @@ class Sources:
         self.gatekeeper = gatekeeper
         self.traffic = traffic
         self.metrics = metrics
+        self.alerts: Alerts | None = None  # set by the lifespan, unless they are off
         self.sampler = Sampler(backend.bootstrap, backend.admin, lambda address: comet.Admin(address, name="dashboard"))
         self._parts: dict[Callable[[Sources], Any], Any] = {}
         self._recent: dict[Hashable, tuple[float, asyncio.Task[Any]]] = {}

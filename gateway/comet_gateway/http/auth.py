@@ -145,6 +145,16 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/dead-letters/{topic}"): _VIEWER,
     ("POST", "/v1/dead-letters/{topic}/redrive"): _OPERATOR,
     ("POST", "/v1/dead-letters/{topic}/discard"): _OPERATOR,
+    # alerts
+    ("GET", "/v1/alerts"): _VIEWER,
+    ("POST", "/v1/alerts"): _OPERATOR,
+    ("GET", "/v1/alerts/{alert}"): _VIEWER,
+    ("PUT", "/v1/alerts/{alert}"): _OPERATOR,
+    ("DELETE", "/v1/alerts/{alert}"): _OPERATOR,
+    ("POST", "/v1/alerts/{alert}/mute"): _OPERATOR,
+    ("POST", "/v1/alerts/{alert}/acknowledge"): _OPERATOR,
+    ("POST", "/v1/alerts/{alert}/test"): _OPERATOR,
+    ("GET", "/v1/alert-history"): _VIEWER,
     # the cluster
     ("GET", "/v1/leaders"): _VIEWER,
     ("POST", "/v1/leaders/move"): _ADMIN,

@@ -22,12 +22,15 @@ _OF_PAGES: Final = {  # more, by the page's name
     "quotes": ("read topic *",),
     "dead_letters": ("read topic *",),
     "dead_letter_topic": ("read topic {topic}",),
+    "alerts": ("read topic *",),
     "audit": (f"read topic {AUDIT_TOPIC}",),
 }
 _NOTHING: Final[tuple[str, ...]] = ()
 _READ: Final = ("read topic {topic}",)
 _MEMBER: Final = ("read group {group}",)  # and the topics in the body
 _SETTLE: Final = ("read topic {topic}", "write topic {topic}")  # a note is written behind each dead letter
+_ALERTS: Final = ("read topic *", "describe group *", "describe cluster *")  # a rule tells what it sees
+_CHANGE_ALERTS: Final = (*_ALERTS, "alter cluster *")
 _LEADERS: Final = ("alter cluster *",)
 
 NEEDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
@@ -74,6 +77,15 @@ NEEDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("GET", "/v1/dead-letters/{topic}"): _READ,
     ("POST", "/v1/dead-letters/{topic}/redrive"): _SETTLE,  # and the topics that they came from
     ("POST", "/v1/dead-letters/{topic}/discard"): _SETTLE,
+    ("GET", "/v1/alerts"): _ALERTS,
+    ("POST", "/v1/alerts"): _CHANGE_ALERTS,
+    ("GET", "/v1/alerts/{alert}"): _ALERTS,
+    ("PUT", "/v1/alerts/{alert}"): _CHANGE_ALERTS,
+    ("DELETE", "/v1/alerts/{alert}"): _CHANGE_ALERTS,
+    ("POST", "/v1/alerts/{alert}/mute"): _CHANGE_ALERTS,
+    ("POST", "/v1/alerts/{alert}/acknowledge"): _CHANGE_ALERTS,
+    ("POST", "/v1/alerts/{alert}/test"): _CHANGE_ALERTS,
+    ("GET", "/v1/alert-history"): _ALERTS,
     ("GET", "/v1/leaders"): ("describe topic *", "describe cluster *"),
     ("POST", "/v1/leaders/move"): _LEADERS,
     ("POST", "/v1/leaders/stop"): _LEADERS,

@@ -1,6 +1,7 @@
-"""Topics that need a higher role than their routes: the audit log of the brokers is for admins.
+"""Topics that need a higher role than their routes: the audit log of the brokers, and the journal of alerts.
 
-The gateway reads it with its own credential, whichever user asks, so rules at the brokers cannot tell users apart.
+The gateway reads the audit log with its own credential, whichever user asks, so rules at the brokers cannot tell users
+apart. The journal holds URLs of webhooks, which may be secrets, and a record in it is a rule.
 
     a path or query of a request         guard, page_request_of
     a frame of a WebSocket               PushSession, SubscribableDashboard
@@ -13,11 +14,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from comet import patterns
-from comet.types import AUDIT_TOPIC, is_internal_topic
+from comet.types import ALERTS_TOPIC, AUDIT_TOPIC, is_internal_topic
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
 
-TOPIC_ROLES: Final[Mapping[str, Role]] = {AUDIT_TOPIC: Role.ADMIN}
+TOPIC_ROLES: Final[Mapping[str, Role]] = {AUDIT_TOPIC: Role.ADMIN, ALERTS_TOPIC: Role.ADMIN}
 
 
 def require_topic(principal: Principal, topic: object) -> None:

@@ -25,6 +25,7 @@ NAV: Final[tuple[Entry, ...]] = (
     Entry("topics", "Topics", "/topics", "t"),
     Entry("groups", "Groups", "/groups", "c"),
     Entry("dead-letters", "Dead letters", "/dead-letters", "d"),
+    Entry("alerts", "Alerts", "/alerts", "e"),
     Entry("brokers", "Brokers", "/brokers", "b"),
     Entry("quotes", "Quotes", "/quotes", "q"),
     Entry("access", "Access", "/access", "r", role=ADMIN),

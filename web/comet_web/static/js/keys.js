@@ -16,6 +16,7 @@ const SHORTCUTS = [
   [["g", "d"], "Dead letters"],
   [["g", "b"], "Brokers"],
   [["g", "q"], "Quotes"],
+  [["g", "e"], "Alerts"],
   [["g", "r"], "Access"],
   [["g", "l"], "Audit log"],
   [["g", "i"], "API"],

@@ -29,6 +29,7 @@ class Live {
     this.page = null; // {id, seq, fresh}
     this.request_id = null; // of the connection
     this.channels = new Map();
+    this.stays = false; // connected while the tab is hidden
     this.next_id = 1;
     this.failures = 0;
     this.timer = 0;
@@ -68,6 +69,11 @@ class Live {
     };
   }
 
+  // Keeps the connection while the tab is hidden, for channels alone: a hidden page is not updated.
+  stay(yes) {
+    this.stays = yes;
+  }
+
   pause() {
     this.paused = true;
     this.#unwatch();
@@ -98,7 +104,7 @@ class Live {
 
   #connect() {
     clearTimeout(this.timer);
-    if (this.socket || document.hidden) return;
+    if (this.socket || (document.hidden && !this.stays)) return;
     const address = new URL(`${root}/v1/ws`, location.href);
     address.protocol = location.protocol === "https:" ? "wss:" : "ws:";
     const socket = (this.socket = new WebSocket(address, "comet.v1"));
@@ -106,7 +112,7 @@ class Live {
       this.#send({ type: "ping" }); // a paused tab subscribes to nothing, and the gateway waits for a first frame
       const fresh = this.page?.fresh ?? false;
       this.page = null; // it was of the connection before
-      if (this.url !== null && !this.paused) this.watch(this.url, { fresh });
+      if (this.url !== null && !this.paused && !document.hidden) this.watch(this.url, { fresh });
       for (const channel of this.channels.values()) this.#open(channel);
       this.#judge();
     });
@@ -138,10 +144,11 @@ class Live {
 
   #visible() {
     clearTimeout(this.timer);
-    if (document.hidden) this.timer = setTimeout(() => this.#drop(), HIDDEN_MS);
+    if (document.hidden) this.timer = setTimeout(() => (this.stays ? this.#unwatch() : this.#drop()), HIDDEN_MS);
     else {
       this.failures = 0;
-      this.heard = this.socket ? this.heard : performance.now();
+      this.heard = this.socket && this.page ? this.heard : performance.now();
+      if (this.connected && !this.page && this.url !== null && !this.paused) this.watch(this.url, { fresh: false });
       this.#connect();
     }
   }
@@ -209,7 +216,7 @@ class Live {
   }
 
   #check() {
-    const silent = this.connected && this.interval_s > 0 && !this.paused && performance.now() - this.spoken > SILENT_MS;
+    const silent = this.connected && this.page && this.interval_s > 0 && !this.paused && performance.now() - this.spoken > SILENT_MS;
     if (silent) {
       this.#drop();
       this.#connect();

@@ -8,7 +8,7 @@ import { fit } from "./fit.js";
 import { listen, showKeys } from "./keys.js";
 import { live } from "./live.js";
 import { here, navigate } from "./navigate.js";
-import { wanted } from "./stored.js";
+import { stored, wanted } from "./stored.js";
 import { nextTheme } from "./theme.js";
 import { say } from "./toast.js";
 
@@ -95,6 +95,7 @@ if (!STILL.has(page.dataset.page)) {
   live.watch(here());
   live.start();
 }
+if (stored("notify") && !STILL.has(page.dataset.page)) import("./notify.js").then(({ listen: hear }) => hear());
 const { script } = page.dataset;
 if (script) (await whole(() => import(`./pages/${script}.js`))).start({ live, root, page: page.dataset.page, navigate });
 page.dataset.ready = ""; // buttons work now
