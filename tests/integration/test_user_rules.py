@@ -40,6 +40,7 @@ DENIED: Final = {"FORBIDDEN", "TOPIC_NOT_FOUND", "GROUP_NOT_FOUND"}
 PARAMETERS: Final = {
     "topic": TOPIC, "group": GROUP, "partition": "0", "offset": "0", "broker": "1", "version": "v", "path": "p",
     "file": "f", "principal": "user:bob", "id": "0123456789ab",
+    "alert": "0123456789ab",
 }  # fmt: skip
 BODIES: Final[dict[tuple[str, str], Any]] = {
     ("POST", "/v1/topics/{topic}/records"): {"value": 1},
@@ -51,6 +52,9 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
     ("POST", "/v1/groups/{group}/extend"): {"tokens": ["x"]},
     ("POST", "/v1/dead-letters/{topic}/redrive"): {"filter": {}},
     ("POST", "/v1/dead-letters/{topic}/discard"): {"filter": {}},
+    ("POST", "/v1/alerts"): {"name": "a", "kind": "stale", "topic": TOPIC, "threshold": 9},
+    ("PUT", "/v1/alerts/{alert}"): {"name": "a", "kind": "offline", "threshold": 0},
+    ("POST", "/v1/alerts/{alert}/mute"): {"seconds": 0},
     ("POST", "/v1/leaders/move"): {},
     ("POST", "/v1/roles/grant"): {"role": "role:a", "principal": "user:bob"},
     ("POST", "/v1/roles/revoke"): {"role": "role:a", "principal": "user:bob"},

@@ -30,7 +30,7 @@ _READ: Final = ("read topic {topic}",)
 _MEMBER: Final = ("read group {group}",)  # and the topics in the body
 _SETTLE: Final = ("read topic {topic}", "write topic {topic}")  # a note is written behind each dead letter
 _ALERTS: Final = ("read topic *", "describe group *", "describe cluster *")  # a rule tells what it sees
-_CHANGE_ALERTS: Final = (*_ALERTS, "alter cluster *")
+_CHANGE_ALERTS: Final = ("read topic *", "describe group *", "alter cluster *")
 _LEADERS: Final = ("alter cluster *",)
 
 NEEDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {

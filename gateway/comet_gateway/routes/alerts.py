@@ -8,7 +8,6 @@ from typing import Annotated, Final
 import msgspec
 from fastapi import APIRouter, Depends, Path, Request, Response
 
-from comet.admin.rules import Need
 from comet_gateway.alerts.documents import (
     Alert,
     AlertHistory,
@@ -20,12 +19,11 @@ from comet_gateway.alerts.documents import (
     delivery_document,
     event_document,
 )
-from comet_gateway.alerts.rule import Rule
 from comet_gateway.alerts.service import Alerts, new_id
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.http.topic_roles import require_topic
-from comet_gateway.routes.admin import STRICT, Users, links
+from comet_gateway.routes.admin import STRICT, links
 
 router = APIRouter(prefix="/v1", tags=["alerts"], dependencies=STRICT)
 
@@ -60,24 +58,14 @@ def _whole(user: Principal) -> bool:
     return user.role >= Role.OPERATOR
 
 
-async def _store(alerts: Alerts, users: Users, user: Principal, id_: str, body: AlertRule) -> Alert:
-    """Stores a rule for a user, who has to have the right to see what it watches."""
+async def _store(alerts: Alerts, user: Principal, id_: str, body: AlertRule) -> Alert:
+    """Stores a rule for a user, whose role has to be enough for its topic."""
     try:
         rule = body.rule(id_, user.name, _now_us())
     except msgspec.ValidationError as error:
         raise Problem("VALIDATION", str(error)) from None
     require_topic(user, rule.topic)
-    await users.check(user, _needs(rule))
     return alert_document(await alerts.store(rule), _now_us(), whole=True)
-
-
-def _needs(rule: Rule) -> list[Need]:
-    found: list[Need] = []
-    if rule.topic:
-        found.append(("read", "topic", rule.topic))
-    if rule.group:
-        found.append(("describe", "group", rule.group))
-    return found
 
 
 @router.get("/alerts", operation_id="listAlerts", summary="List alerts", responses=answers(*_OFF))
@@ -100,9 +88,9 @@ async def list_alerts(alerts: AlertsOf, user: User) -> AlertList:
         },
     },
 )
-async def create_alert(alerts: AlertsOf, users: Users, user: User, body: AlertRule, response: Response) -> Alert:
+async def create_alert(alerts: AlertsOf, user: User, body: AlertRule, response: Response) -> Alert:
     """Creates a rule. A gateway begins to evaluate it within seconds."""
-    found = await _store(alerts, users, user, new_id(), body)
+    found = await _store(alerts, user, new_id(), body)
     response.headers["location"] = f"/v1/alerts/{found.id}"
     return found
 
@@ -121,10 +109,10 @@ async def describe_alert(alerts: AlertsOf, user: User, alert: AlertId) -> Alert:
     summary="Replace an alert",
     responses={**answers(*_ONE, "MALFORMED_WHERE"), 200: links(describeAlert=_SAME)},
 )
-async def replace_alert(alerts: AlertsOf, users: Users, user: User, alert: AlertId, body: AlertRule) -> Alert:
+async def replace_alert(alerts: AlertsOf, user: User, alert: AlertId, body: AlertRule) -> Alert:
     """Replaces a rule. With another condition its state begins again. Of two changes at once the later one stays."""
     alerts.state(alert)
-    return await _store(alerts, users, user, alert, body)
+    return await _store(alerts, user, alert, body)
 
 
 @router.delete(
