@@ -62,6 +62,7 @@ def is_public(address: Address) -> bool:
         inside = _inside(address)
         if inside is not None:
             return is_public(inside)
+        # Python's own tables of what is global differ between its versions.
         if address.is_site_local or address in _NAT64_LOCAL or address.teredo is not None:
             return False
     return address.is_global and not (
