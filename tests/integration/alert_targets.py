@@ -75,6 +75,7 @@ class MailReceiver:
     """A mail server that takes everything but what `refuses` is in. Without TLS and logins."""
 
     refuses: str = "nobody@"
+    rejects: bool = False  # the content of all messages
     messages: list[str] = field(default_factory=list)
     recipients: list[str] = field(default_factory=list)
     port: int = 0
@@ -88,7 +89,9 @@ class MailReceiver:
             await say("220 mail.test ESMTP")
             while line := (await reader.readline()).decode().strip():
                 word = line[:4].upper()
-                if word == "DATA":
+                if word == "DATA" and self.rejects:
+                    await say("554 no such content")
+                elif word == "DATA":
                     await say("354 go on")
                     text = (await reader.readuntil(b"\r\n.\r\n")).decode()
                     self.messages.append(text)

@@ -136,7 +136,7 @@ async def test_of_a_huge_answer_only_the_head_is_read() -> None:
         await WebhookClient(ALLOWED).post(hook.url, notice(), 1)
     async with receiver(lambda _: b"HTTP/1.1 200 OK\r\nx: " + b"x" * 1_000_000 + b"\r\n\r\n") as hook:
         assert "larger than 16 kB" in str(await failure(WebhookClient(ALLOWED), hook.url))
-    async with receiver(lambda _: b"HTTP/1.1 103 Early Hints\r\n\r\n" * 10) as hook:
+    async with receiver(lambda _: b"HTTP/1.1 103 Early Hints\r\n\r\n" * 10 + OK) as hook:
         assert "not HTTP" in str(await failure(WebhookClient(ALLOWED), hook.url))
     async with receiver(lambda _: b"SSH-2.0-x\r\n\r\n") as hook:
         assert "not HTTP" in str(await failure(WebhookClient(ALLOWED), hook.url))
@@ -248,6 +248,10 @@ async def test_a_mail_server_gets_one_message_and_its_refusal_is_told() -> None:
         assert len(mail.recipients) == 2
         with pytest.raises(DeliveryFailed, match="550 no such mailbox") as raised:
             await mailer.send(["nobody@example.com"], notice())
+        assert not raised.value.again
+        mail.rejects = True
+        with pytest.raises(DeliveryFailed, match="554 no such content") as raised:
+            await mailer.send(["ops@example.com"], notice())
         assert not raised.value.again
         starttls = Mailer(MailServer("127.0.0.1", mail.port, "starttls", "alerts@example.com", "", ""))
         with pytest.raises(DeliveryFailed, match="smtp_security"):

@@ -200,6 +200,7 @@ def test_any_run_keeps_the_promises(seen: list[tuple[bool | None, int]], data: s
 def test_a_reader_without_the_beginning_waits_for_the_checkpoint() -> None:
     world = World(rule())
     world.see(True)
+    world.write([Muted(ID, 0, "ann", world.now_us)])
     through = len(world.log) - 1
     image = again(world.log).image()
     world.see(False)  # between what the checkpoint holds and its own place
