@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
+from comet.search.conditions import number_at
 from comet_gateway.alerts.evaluation import Observation
 from comet_gateway.alerts.rule import Rule
-from comet_gateway.search.filter_lang import number_at
 from comet_web import facts
 
 BUCKETS: Final = 60  # of a window

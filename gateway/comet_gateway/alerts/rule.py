@@ -20,10 +20,10 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from comet.search.conditions import Malformed, Part, Where, parse_all, parse_path
 from comet.types import is_internal_topic
 from comet_gateway.alerts.targets import split_url
 from comet_gateway.http.problems import Problem
-from comet_gateway.search.filter_lang import Malformed, Part, Where, parse_all, parse_path
 
 Kind = Literal["value", "change", "count", "stale", "lag", "lag_seconds", "offline", "under_replicated"]
 Operator = Literal["above", "below"]

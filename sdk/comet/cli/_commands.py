@@ -18,7 +18,8 @@ from comet.wire.version import VERSION
 # In the order of `comet --help`. The module of a command has its name, and a function of that name or a group `app`.
 COMMANDS: Final = (
     *("up", "broker", "gateway", "topic", "produce", "consume", "search", "export", "group"),
-    *("dead-letters", "cluster", "acl", "key", "role", "quota", "alert", "context", "security", "doctor", "bench", "demo"),
+    *("dead-letters", "cluster", "acl", "key", "role", "quota", "alert", "context", "security"),
+    *("doctor", "bench", "demo"),
 )
 
 

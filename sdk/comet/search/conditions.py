@@ -169,8 +169,8 @@ def parse_path(text: str) -> tuple[Part, ...]:
 
 def number_at(document: Any, path: tuple[Part, ...]) -> float | None:
     """The first number at a path of a decoded JSON value, also one written as text; None: none that is finite."""
-    for value in _entries(_follow(document, path)):
-        number = _number_in(value)
+    for value in entries(follow(document, path)):
+        number = number_in(value)
         if number is not None and abs(number) <= sys.float_info.max:
             return float(number)
     return None
