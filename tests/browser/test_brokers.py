@@ -285,7 +285,7 @@ async def test_a_partition_is_moved_to_other_brokers(page: Page, context: Watche
         await page.get_by_role("checkbox", name="Select 1", exact=True).check()
         await page.get_by_role("button", name="Move to brokers").click()
         dialog = page.get_by_role("dialog", name="Move partition 1 of moved")
-        await expect(dialog).to_contain_text("There are: 1")
+        await expect(dialog).to_contain_text("The cluster has: 1")
         go = dialog.get_by_role("button", name="Move partition")
         await expect(dialog.locator("dl")).to_contain_text("Replicasunchanged")
         await expect(go).to_be_disabled()

@@ -105,7 +105,9 @@ async def test_the_check_agrees_with_the_browser(page: Page, stage: Stage) -> No
 
 async def test_lines_are_written_and_each_refused_one_is_named(page: Page, stage: Stage, topic: str) -> None:
     several = await opened(page, stage, topic)
-    await several.get_by_label("Records", exact=True).fill('{"id": 1, "p": 1.10}\n{"id": 2,}\n\n{"p": 2}\n{"id": "x"}')
+    await several.get_by_label("Records", exact=True).fill(
+        '\ufeff{"id": 1, "p": 1.10}\n{"id": 2,}\n\n{"p": 2}\n{"id": "x"}'
+    )
     await expect(several.get_by_text("3 records of NDJSON · 1 line refused")).to_be_visible()
     await expect(several.get_by_text("Line 2: column 10: a name is missing")).to_be_visible()
     await several.get_by_label("Key").select_option("id")

@@ -31,7 +31,7 @@ def test_links_keep_their_order_and_one_is_here() -> None:
         "a\x00b=https://a.example", f"{'n' * 61}=https://a.example",
     ],
 )  # fmt: skip
-def test_what_is_no_dashboard_is_refused(row: str) -> None:
+def test_other_texts_are_refused(row: str) -> None:
     with pytest.raises(InvalidArgument, match="write name=url"):
         load({"clusters": row}, {})
     with pytest.raises(InvalidArgument, match="write name=url"):

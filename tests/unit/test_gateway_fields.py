@@ -33,7 +33,7 @@ def test_fields_keep_their_digits_and_their_kind() -> None:
 @pytest.mark.parametrize(
     "value", [None, b"no json", b"\xff", b"[" * 100_000, b'{"a": ' + b" " * fields.DECODED_BYTES_MAX + b"1}"]
 )
-def test_what_is_no_json_or_too_large_has_no_field(value: bytes | None) -> None:
+def test_other_values_and_large_ones_have_no_field(value: bytes | None) -> None:
     assert Fields.of("a").found(value) == (("absent", ""),)
     assert suggested([value]) == ()
 

@@ -31,6 +31,7 @@ def _with_tokens() -> dict[str, Any]:
         return create_app(GatewayConfig(tokens_file=tokens.name)).openapi()
 
 
+FOREIGN = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}  # a link on another site
 DOCUMENT = _with_tokens()
 OPERATIONS = {f"{method.upper()} {path}": operation for path, method, operation in operations(DOCUMENT)}
 
@@ -258,7 +259,7 @@ async def test_the_frame_of_the_page_has_the_entries_of_its_user() -> None:
         anyone = (await client.get("/docs")).text
         assert 'href="/topics"' not in anyone
         assert 'href="/login"' in anyone
-        for headers in ({"cookie": f"{cookie}x"}, {"cookie": cookie, "sec-fetch-site": "cross-site"}):
+        for headers in ({"cookie": f"{cookie}x"}, {"cookie": cookie, **FOREIGN}):
             assert 'href="/topics"' not in (await client.get("/docs", headers=headers)).text
         own = (await client.get("/docs", headers={"cookie": cookie})).text
         assert 'href="/topics"' in own

@@ -16,7 +16,7 @@ from comet_web.page_request import PageRequest
 from comet_web.pages import Page
 from comet_web.views import palette
 
-# Its address and role; it is no page of its own, and has no document.
+# For its address and role: it has no document.
 PALETTE: Final = Page("palette", "/palette", "", "nothing", lambda _, page: Document(page.now_us, ""), interval_s=0)
 
 

@@ -1,4 +1,4 @@
-"""Fields of JSON values as columns of a list: `price,user.name,legs[0].size`, in the paths of `comet.search.conditions`. Pure.
+"""Fields of JSON values as columns of a list: `price,user.name,legs[0].size`; see `comet.search.conditions`. Pure.
 
 Numbers keep their digits. A value that is too large to be decoded for a list, or no JSON, has no fields.
 """

@@ -30,7 +30,7 @@ BROKER_PANELS: Final[Panels] = {
     "Defaults of new topics": ["topic_*"],
 }
 GATEWAY_PANELS: Final[Panels] = {
-    "Gateway": ["bootstrap", "host", "port", "docs", "dashboard", "quotes_topic", "log_level", "drain_*"],
+    "Gateway": ["bootstrap", "host", "port", "docs", "dashboard", "cluster*", "quotes_topic", "log_level", "drain_*"],
     "Access": ["origins", "hosts", "tokens_file", "oidc_*", "user_rules", "tls_*", "proxies", "principal_*"],
     "Alerts": ["alert*", "smtp_*", "webhook*"],
     "Dead letters": ["dead_letter*", "redrives_*"],

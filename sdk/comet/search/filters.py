@@ -32,7 +32,7 @@ class Filters:
     header: str = ""
     where: tuple[Where, ...] = ()
     missed: list[Any] = field(default_factory=list, compare=False)  # the first values that `where` did not match
-    no_json: list[None] = field(default_factory=list, compare=False)  # an entry if a value was no JSON
+    no_json: list[None] = field(default_factory=list, compare=False)  # an entry if a value was not JSON
 
     def __bool__(self) -> bool:
         return bool(self.key or self.value or self.header or self.where)

@@ -108,7 +108,7 @@ function scan(text, from, parts = null) {
   }
 }
 
-// Behind the last letter before `at` that is no space.
+// The end of the text before `at`, without the spaces behind it.
 function lastEnd(text, at) {
   let end = at;
   while (end > 0 && isSpace(text.charCodeAt(end - 1))) end -= 1;

@@ -48,7 +48,7 @@ export async function showKeys() {
   return open({ title: "Keyboard shortcuts", content: [...off, el("dl", { class: "keys" }, shown)] });
 }
 
-// `handlers`: {pause, theme, palette}. Ctrl-K is no single key: it works also in text fields, and cannot be switched off.
+// `handlers`: {pause, theme, palette}. Ctrl-K also works in text fields, and cannot be switched off.
 export function listen(handlers) {
   const single = {
     "?": showKeys,

@@ -37,7 +37,6 @@ export function press() {
 
 class Palette {
   constructor() {
-    this.before = document.activeElement;
     this.entries = [];
     this.at = 0;
     this.asked = null; // an AbortController
@@ -71,9 +70,8 @@ class Palette {
     shown = null;
     clearTimeout(this.typing);
     this.asked?.abort();
-    this.dialog.close();
+    this.dialog.close(); // which gives the focus back
     this.dialog.remove();
-    if (this.before?.isConnected) this.before.focus();
   }
 
   async #ask() {

@@ -17,7 +17,7 @@ export async function reassign(topic, partition) {
   const fields = [
     field({
       name: "replicas", label: "Brokers", value: replicas.join(", "), spellcheck: "false", autocomplete: "off", pattern: "[0-9, ]+",
-      help: `Ids, the preferred leader first. There are: ${named.join(" · ")}${brokers.length > named.length ? " · …" : ""}`,
+      help: `Ids, the preferred leader first. The cluster has: ${named.join(" · ")}${brokers.length > named.length ? " · …" : ""}`,
     }),
   ];
   const wanted = ({ replicas: text }) => text.split(/[\s,]+/).filter(Boolean).map(Number);
