@@ -59,7 +59,7 @@ class AlertLog:
                 self.book = AlertBook()
                 continue
             except CometError as error:
-                if error.message != self.problem:
+                if error.message != self.problem and not isinstance(error, Unavailable):  # which readiness tells
                     log.warning("alerts cannot be read: %s", error.message)
                 self.problem = error.message
             self._look.clear()

@@ -36,7 +36,7 @@ class RecordWatch:
         self._buckets: deque[tuple[int, float]] = deque()  # number of the bucket, its first value or its count
 
     def take(self, key: bytes | None, document: Any, now_us: int) -> None:
-        """One record, with its value decoded; the document is None where it is no JSON."""
+        """One record, with its value decoded; the document is None where the value is not JSON."""
         if self._key is not None and key != self._key:
             return
         if self._wheres and not all(where.holds(document) for where in self._wheres):

@@ -82,7 +82,7 @@ def label(channel: Channel) -> str:
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One rule, as it is stored. `author` and `changed_us` say who changed it last, and when."""
+    """One rule, as it is stored. `author` and `changed_us` are of its last change."""
 
     id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{12}$")]
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]

@@ -239,14 +239,16 @@ class Alerts:
             await self._assigned.wait()
             watches = RecordWatches(self._hub, self._clock_us)
             deliveries = Deliveries(self._senders, self.log.write, self._clock_us)
-            begun_us = self._clock_us()
+            begun_us, problem = self._clock_us(), ""
             log.info("alerts: this gateway evaluates")
             try:
                 while self._assigned.is_set():
                     try:
                         await self._tick(watches, deliveries, begun_us)
                     except CometError as error:
-                        log.warning("alerts: not evaluated now: %s", error.message)
+                        if error.message != problem:  # once, not at each tick
+                            log.warning("alerts: not evaluated now: %s", error.message)
+                        problem = error.message
                     except Exception:
                         log.exception("alerts: the evaluation failed")
                     await asyncio.sleep(TICK_S)

@@ -1,4 +1,4 @@
-"""Targets of webhooks: which URLs and addresses a gateway calls for a rule's author, who may not reach them otherwise.
+"""Targets of webhooks: which URLs and addresses a gateway calls for the author of a rule.
 
 URL ─► http or https, a host, no user ─► all of its addresses ─► each is public, or in `alert_networks`
     ─► the connection goes to a checked address: another answer of the name's server later changes nothing
