@@ -15,12 +15,14 @@ from comet.cli._coercion import defer_conversion
 from comet.cli._guard import reraise_all
 from comet.wire.version import VERSION
 
-# In the order of `comet --help`. The module of a command has its name, and a function of that name or a group `app`.
+# In the order of `comet --help`. The module of a command has its name, or the one below, and a function of that name or a
+# group `app`.
 COMMANDS: Final = (
-    *("up", "broker", "gateway", "topic", "produce", "consume", "search", "export", "group"),
+    *("up", "broker", "gateway", "topic", "produce", "consume", "search", "export", "import", "group"),
     *("dead-letters", "cluster", "acl", "key", "role", "quota", "alert", "context", "security"),
     *("doctor", "bench", "demo"),
 )
+_MODULES: Final = {"import": "import_kafka"}
 
 
 defer_conversion()
@@ -39,7 +41,7 @@ class RootGroup(TyperGroup):
 @cache
 def loaded_command(name: str) -> Any:
     """A command with its options, or a group with its commands."""
-    module = import_module(f"comet.cli.{name.replace('-', '_')}")
+    module = import_module(f"comet.cli.{_MODULES.get(name, name.replace('-', '_'))}")
     around = typer.Typer(rich_markup_mode=None, add_completion=False)
     around.callback()(_nothing)
     if hasattr(module, "app"):
