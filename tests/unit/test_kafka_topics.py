@@ -7,7 +7,14 @@ import pytest
 from comet import limits
 from comet.errors import InvalidArgument, StoreDamaged, TopicNotFound
 from comet.kafka.block import PARTITIONS, Chunk, KafkaRecords, PartitionBlock, blocks_of
-from comet.kafka.topic_config import chosen_topics, is_compacted, parse_properties, settings_of
+from comet.kafka.topic_config import (
+    chosen_topics,
+    is_compacted,
+    parse_properties,
+    retention_text,
+    settings_of,
+    size_hint,
+)
 from comet.settings.topic import TopicConfig
 from comet.types import TOPIC_NAME
 
@@ -83,4 +90,11 @@ def test_settings_follow_kafka() -> None:
     assert settings_of(both) == {"retention_ms": 60_000} and is_compacted(both)
     assert settings_of({"max.message.bytes": "1048588"}) == {}  # Kafka's default holds no larger record than Comet's
     assert settings_of({"max.message.bytes": "2000000"}) == {"record_bytes_max": 2_000_000}
-    assert TopicConfig(**settings_of({"max.message.bytes": "90000000"})).record_bytes_max == 7 << 20
+    assert settings_of({"max.message.bytes": "90000000"}) == {"record_bytes_max": 7 << 20}  # the highest
+
+
+def test_what_is_told_names_settings() -> None:
+    assert retention_text(TopicConfig(retention_ms=-1)) == "forever"
+    assert retention_text(TopicConfig(retention_bytes=1 << 20)) == "retention_ms=7d, retention_bytes=1MiB"
+    assert "--set record_bytes_max=2000" in size_hint("t", 2000)
+    assert "7MiB" in size_hint("t", 8 << 20)

@@ -5,7 +5,7 @@
     note                next 120 7 - 55                     an offset for each partition of the block; -: not begun
 
 A transaction commits records and the note together, so no record is copied twice. A topic that was deleted and created
-again in Comet has another id: its import begins anew. Pure.
+again in Comet has another id: its import has no position. Pure.
 """
 
 from __future__ import annotations

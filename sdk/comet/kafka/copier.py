@@ -18,9 +18,8 @@ from comet.entities import TopicInfo
 from comet.errors import CometError, Forbidden, InvalidArgument, RecordTooLarge, TransactionAborted
 from comet.kafka.block import Chunk, KafkaRecords, PartitionBlock, blocks_of
 from comet.kafka.reader import KafkaCluster, KafkaReader, Partition
-from comet.kafka.topic_config import is_compacted, settings_of
+from comet.kafka.topic_config import is_compacted, retention_text, settings_of, size_hint
 from comet.producer.transaction import cause_of
-from comet.settings.topic import TOPIC_SETTINGS
 from comet.types import AtTime, Earliest, Latest
 from comet.units import count
 
@@ -71,7 +70,7 @@ class KafkaCopier:
         self._producer = comet.TransactionalProducer(bootstrap, "import-kafka", compression="lz4", name="import-kafka")
         self._open: PartitionBlock | None = None  # the block of the producer
         self._opened: dict[str, float] = {}  # the time at which each transactional id was opened
-        self._kept: dict[str, bool] = {}  # topics, and whether a record keeps its partition
+        self._aligned: dict[str, bool] = {}  # topics, and whether a record keeps its partition
         self._blocks: list[PartitionBlock] = []
         self.copied = Copied()
 
@@ -102,10 +101,10 @@ class KafkaCopier:
                 raise
             settings: dict[str, Any] = {**settings_of(config or {}), **self._options.settings}
             found = await admin.create_topic(topic, partitions=partitions, replicas=self._options.replicas, **settings)
-            retention = TOPIC_SETTINGS["retention_ms"].format(found.config.retention_ms)
-            self._tell(f"{topic}: created with {count(partitions, 'partition')}, retention_ms={retention}")
-        self._kept[topic] = found.partition_count == partitions
-        if not self._kept[topic]:
+            retention = retention_text(found.config)
+            self._tell(f"{topic}: created with {count(partitions, 'partition')}; retention: {retention}")
+        self._aligned[topic] = found.partition_count == partitions
+        if not self._aligned[topic]:
             self._tell(
                 f"{topic}: {count(partitions, 'partition')} in Kafka, {found.partition_count} in Comet: records go to "
                 "partitions by their keys, and keep their order by key only"
@@ -123,7 +122,7 @@ class KafkaCopier:
         """Takes over the positions of an earlier import, and stores those of partitions that begin."""
         note = await self._note_of(block)
         block.next = block.read(note)
-        written = used & set(block.partitions) if self._kept[block.topic] else used
+        written = used & set(block.partitions) if self._aligned[block.topic] else used
         if not note and written and not self._options.append:
             raise InvalidArgument(
                 f"topic {block.topic!r} has records in Comet, and no position of an import: a copy could be its second",
@@ -229,7 +228,7 @@ class KafkaCopier:
         try:
             await transaction.send_many(
                 part.topic, part.values, keys=part.keys, headers=part.headers, timestamps_us=part.timestamps_us,
-                partition=part.partition if self._kept[part.topic] else None,
+                partition=part.partition if self._aligned[part.topic] else None,
             )  # fmt: skip
         except RecordTooLarge as error:
             raise _too_large(part, error) from error
@@ -276,10 +275,7 @@ def _too_large(part: KafkaRecords, error: RecordTooLarge) -> RecordTooLarge:
     """The error with the record's place in Kafka, and the setting that takes it."""
     sizes = [len(value or b"") for value in part.values]
     at = max(range(len(sizes)), key=sizes.__getitem__)
-    row = TOPIC_SETTINGS["record_bytes_max"]
-    if sizes[at] <= row.high:
-        hint = f"comet topic alter {part.topic} --set record_bytes_max={sizes[at]}; then run the import again"
-    else:
-        hint = f"the largest record_bytes_max is {row.format(row.high)}: begin behind it with a new topic and --start"
     where = f"offset {part.offsets[at]} of partition {part.partition} of {part.topic!r} in Kafka"
-    return RecordTooLarge(f"{where}: {error.message}", details=error.details | {"hint": hint})
+    return RecordTooLarge(
+        f"{where}: {error.message}", details=error.details | {"hint": size_hint(part.topic, sizes[at])}
+    )

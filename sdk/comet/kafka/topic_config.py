@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from comet.errors import InvalidArgument, TopicNotFound
-from comet.settings.topic import NO_LIMIT, TOPIC_SETTINGS
+from comet.settings.topic import NO_LIMIT, TOPIC_SETTINGS, TopicConfig
 from comet.types import is_internal_topic
 
 _DEFAULT_MESSAGE_BYTES: Final = (1 << 20) + 12  # Kafka's default: a mebibyte, and the overhead of a batch
@@ -74,3 +74,23 @@ def settings_of(config: Mapping[str, str]) -> dict[str, int]:
 
 def is_compacted(config: Mapping[str, str]) -> bool:
     return "compact" in config.get("cleanup.policy", "")
+
+
+def retention_text(config: TopicConfig) -> str:
+    """The limits beyond which records are deleted, as text.
+
+    >>> retention_text(TopicConfig())
+    'retention_ms=7d'
+    """
+    limits = config.retention()
+    return ", ".join(f"{name}={TOPIC_SETTINGS[name].format(limit)}" for name, limit in limits.items()) or "forever"
+
+
+def size_hint(topic: str, size: int) -> str:
+    """The next step after a record that is too large for a topic."""
+    row = TOPIC_SETTINGS["record_bytes_max"]
+    if size > row.high:
+        return (
+            f"the highest {row.name} is {row.format(row.high)}: begin behind that record, with a new topic and --start"
+        )
+    return f"comet topic alter {topic} --set {row.name}={size}; then run the import again"
