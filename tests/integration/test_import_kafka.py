@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
 
 import comet
 from comet.cli.consume import POLL_S
+from comet.kafka.block import KafkaRecords, PartitionBlock
+from comet.kafka.copier import CopyOptions, KafkaCopier
 from tests import waiting
 from tests.integration.test_cli_flows import TIMEOUT_S, Up, serving
 
@@ -187,6 +189,59 @@ def test_two_imports_at_once_copy_each_record_once(up: Up, kafka: Kafka) -> None
         _, said = one.communicate(timeout=TIMEOUT_S)
         assert one.returncode == 128 + signal.SIGINT or b"another import copies topic 'twice'" in said
     assert values_of(up, "twice") == Counter(numbered(0, sent))
+
+
+@pytest.fixture
+async def two_copiers(up: Up) -> AsyncIterator[tuple[KafkaCopier, KafkaCopier]]:
+    """Two imports of topic `shared` that have no reader: a test hands records over."""
+    options = CopyOptions(comet.Earliest())
+
+    def made() -> KafkaCopier:
+        copier = KafkaCopier(up.address, cast(Any, None), options, tell=print, progress=print)
+        copier._aligned["shared"] = True
+        return copier
+
+    async with comet.Admin(up.address) as admin, made() as first, made() as second:
+        await admin.create_topic("shared")
+        yield first, second
+        await admin.delete_topic("shared")
+
+
+def block(name: str) -> PartitionBlock:
+    return PartitionBlock("shared", range(1), f"import-kafka-{name}")
+
+
+def part(end: int) -> KafkaRecords:
+    values = numbered(0, end)
+    none = [None] * end
+    return KafkaRecords("shared", 0, list(range(end)), [*none], values, [*none], [*none])
+
+
+@pytest.mark.parametrize("end", [2, 4])
+async def test_an_import_that_was_overtaken_ends(
+    up: Up, two_copiers: tuple[KafkaCopier, KafkaCopier], end: int
+) -> None:
+    first, second = two_copiers
+    ours, theirs = block(f"overtaken-{end}"), block(f"overtaken-{end}")
+    await first._commit(ours, [], {0: 0})
+    theirs.next = theirs.read(await second._note_of(theirs))
+    await second._commit(theirs, [part(3)], {0: 3})
+    with pytest.raises(comet.Forbidden, match="another import copies topic 'shared'"):
+        await first._commit(ours, [part(end)], {0: end})
+    assert [one.value for one in await records(up, "shared")] == numbered(0, 3)
+
+
+async def test_records_that_are_committed_already_are_not_written_again(
+    up: Up, two_copiers: tuple[KafkaCopier, KafkaCopier]
+) -> None:
+    """As after a commit of which the answer is lost."""
+    first, second = two_copiers
+    ours, theirs = block("repeated"), block("repeated")
+    await first._commit(ours, [], {0: 0})
+    theirs.next = theirs.read(await second._note_of(theirs))
+    await second._commit(theirs, [part(3)], {0: 3})
+    await first._commit(ours, [part(3)], {0: 3})
+    assert (ours.next, [one.value for one in await records(up, "shared")]) == ({0: 3}, numbered(0, 3))
 
 
 def test_a_start_of_now_is_kept_for_the_next_run(up: Up, kafka: Kafka) -> None:

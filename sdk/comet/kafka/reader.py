@@ -90,7 +90,7 @@ class KafkaReader:
             raise InvalidArgument(
                 f"librdkafka refuses the configuration: {text}", details={"hint": _CONFIG_HINT}
             ) from None
-        self.ends: dict[Partition, int] = {}  # where to stop, of partitions that are still read
+        self.ends: dict[Partition, int] = {}  # of partitions that are still read; where to stop, unless it follows
         self.held: dict[Partition, int] = {}  # open transactions of Kafka before such an end
         self._follow = False
 
@@ -183,8 +183,8 @@ class KafkaReader:
 
     @property
     def done(self) -> bool:
-        """Whether each partition was read up to its end."""
-        return not self.ends and not self._follow
+        """Whether each partition was read up to its end; never with `follow`."""
+        return not self.ends
 
     def read(self) -> Chunk:
         """The next records, after a quarter of a second at most: none may have come."""
