@@ -95,7 +95,8 @@ class Chunk:
 
     parts: dict[tuple[str, int], KafkaRecords] = field(default_factory=dict)
     records: int = 0
-    bytes: int = 0
+    bytes: int = 0  # of keys, values and headers
+    held_bytes: int = 0  # about what it takes of memory
 
     def of(self, block: PartitionBlock) -> Sequence[KafkaRecords]:
         return [part for (topic, at), part in self.parts.items() if topic == block.topic and at in block.partitions]

@@ -30,6 +30,7 @@ from comet.errors import (
 from comet.kafka.block import Chunk, KafkaRecords
 
 log = logging.getLogger("comet.kafka")
+log.addHandler(logging.NullHandler())  # librdkafka logs each attempt to connect; the last one is in the error
 
 Partition = tuple[str, int]
 
@@ -39,7 +40,7 @@ POLL_S: Final = 0.25
 GATHER_S: Final = 0.1  # after the first record of a chunk
 CHUNK_BYTES: Final = 4 << 20
 CHUNK_RECORDS: Final = 20_000
-RECORD_OVERHEAD_BYTES: Final = 100  # of the objects of a record, counted as part of a chunk
+OBJECT_BYTES: Final = 100  # of a record or a header, beside its content
 _CHOSEN_BY_USER: Final = {"queued.max.messages.kbytes": "16384", "fetch.message.max.bytes": "8388608"}
 _FIXED: Final = {
     "group.id": "comet-import",
@@ -190,7 +191,7 @@ class KafkaReader:
         """The next records, after a quarter of a second at most: none may have come."""
         chunk = Chunk()
         deadline = time.monotonic() + POLL_S
-        while not self.done and chunk.bytes < CHUNK_BYTES and chunk.records < CHUNK_RECORDS:
+        while not self.done and chunk.held_bytes < CHUNK_BYTES and chunk.records < CHUNK_RECORDS:
             message = self._consumer.poll(max(deadline - time.monotonic(), 0))
             if self._refusal is not None:
                 raise self._refusal
@@ -228,9 +229,13 @@ class KafkaReader:
         part.headers.append([(name, content or b"") for name, content in headers] if headers else None)
         part.timestamps_us.append(None if kind == _NO_TIMESTAMP or milliseconds < 0 else milliseconds * 1000)
         chunk.records += 1
-        chunk.bytes += len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
-        if headers:
-            chunk.bytes += sum(len(name) + len(content or b"") + RECORD_OVERHEAD_BYTES for name, content in headers)
+        size = (
+            len(key or b"")
+            + len(value or b"")
+            + sum(len(name) + len(content or b"") for name, content in headers or ())
+        )
+        chunk.bytes += size
+        chunk.held_bytes += size + OBJECT_BYTES * (1 + len(headers or ()))
 
     def _finish(self, at: Partition) -> None:
         del self.ends[at]
