@@ -82,8 +82,11 @@ class KafkaCopier:
 
     async def run(self, cluster: KafkaCluster, topics: Sequence[str]) -> None:
         """Copies topics up to the ends that they have now, or without an end. Raises CometError."""
-        configs = await asyncio.to_thread(self._reader.configs, topics) if cluster.has_controller else {}
         async with comet.Admin(self._bootstrap) as admin:
+            there = {one.name for one in await admin.list_topics()}
+            missing = [topic for topic in topics if topic not in there]
+            ask = missing and self._options.create and cluster.has_controller
+            configs = await asyncio.to_thread(self._reader.configs, missing) if ask else {}
             for topic in topics:
                 await self._prepare(admin, topic, cluster, configs.get(topic))
         await self._copy()

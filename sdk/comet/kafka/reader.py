@@ -35,6 +35,7 @@ log.addHandler(logging.NullHandler())  # librdkafka logs each attempt to connect
 Partition = tuple[str, int]
 
 ANSWER_S_MAX: Final = 15.0
+CONFIG_S_MAX: Final = 5.0
 PATIENCE_S: Final = 30.0  # without any broker, before an import ends
 POLL_S: Final = 0.25
 GATHER_S: Final = 0.1  # after the first record of a chunk
@@ -137,11 +138,11 @@ class KafkaReader:
         resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
         found: dict[str, dict[str, str]] = {}
         try:
-            futures = AdminClient(self._connection).describe_configs(resources, request_timeout=ANSWER_S_MAX)
-            for resource, future in futures.items():
-                entries = future.result().values()
+            admin = AdminClient(self._connection)  # kept until it has answered
+            for resource, future in admin.describe_configs(resources, request_timeout=CONFIG_S_MAX).items():
+                entries = future.result(CONFIG_S_MAX + 1).values()
                 found[resource.name] = {one.name: one.value for one in entries if one.value is not None}
-        except KafkaException as error:  # the right DescribeConfigs may be missing
+        except (KafkaException, TimeoutError) as error:  # the right DescribeConfigs may be missing
             log.info("comet: Kafka does not tell the configuration of topics: %s", error)
         return found
 
