@@ -15,8 +15,8 @@ from comet.cli._coercion import defer_conversion
 from comet.cli._guard import reraise_all
 from comet.wire.version import VERSION
 
-# In the order of `comet --help`. The module of a command has its name, or the one below, and a function of that name or a
-# group `app`.
+# In the order of `comet --help`. The module of a command has its name, or the one below, and a function of that name or
+# a group `app`.
 COMMANDS: Final = (
     *("up", "broker", "gateway", "topic", "produce", "consume", "search", "export", "import", "group"),
     *("dead-letters", "cluster", "acl", "key", "role", "quota", "alert", "context", "security"),
