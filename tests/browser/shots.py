@@ -31,6 +31,7 @@ PAGES: Final = {
     "consumers": "/topics/quotes/consumers",
     "groups": "/groups",
     "dead-letters": "/dead-letters",
+    "alerts": "/alerts",
     "brokers": "/brokers",
     "broker": "/brokers/1",
     "quotes": "/quotes",

@@ -13,7 +13,7 @@ from comet_web.page_request import path
 
 FALLING_BEHIND_MAX: Final = 3  # groups that are named; more are counted
 FAILED_MAX: Final = 5  # failed entities of a broker that are named
-FRESH_S: Final = 5.0  # a group whose oldest unprocessed record is younger keeps up, even if its lag grows
+FRESH_S: Final = 60.0  # a group whose oldest unprocessed record is younger keeps up, even if its lag grows
 WARM_UP_S: Final = 120.0  # of a new group: its members start, and have the records from before that to process
 LAG_NOTED: Final = 1_000  # records: a smaller lag is no reason, even if it grows
 
