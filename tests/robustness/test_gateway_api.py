@@ -103,6 +103,9 @@ OF_SEVERAL: Final = (  # members or parameters that do not go together
     r".* is named twice",
     r".* a quota limits something: .*",
     r".* an idempotency key needs acks=1 or .*",
+    r".* a rule of the kind .* (needs it|has none; leave it out|has only above)",
+    r".* threshold: give 0 or more for a rule of the kind .*",
+    r".* channels: an e-mail needs a recipient in `to`",
     r".* NDJSON is written as it arrives, so it cannot have an idempotency key",
 )
 OF_TEXT: Final = (  # that no regular expression of JSON Schema can say, or of this gateway's settings
@@ -111,6 +114,10 @@ OF_TEXT: Final = (  # that no regular expression of JSON Schema can say, or of t
     r".* a role has no roles: .*",
     r".* bytes_(in|out) is 0 \(no limit\), or at least 1024, .*",
     r".* rate must be at most .* at this gateway, .*",
+    r".* name: use printable characters",
+    r".* topic: .* is internal; name a topic of your own",
+    r".* channels: .* is not an e-mail address .*",
+    r".* channels: the webhook's url .*",
     r".* greater than or equal to -9223372036854775808",  # which FastAPI writes as a float
     rf".* wait_ms must be .* {WAIT_MS_MAX}.*",
 )

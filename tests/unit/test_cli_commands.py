@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from comet.cli._commands import COMMANDS, app
+from comet.cli._commands import COMMANDS, app, module_of
 from comet_gateway.http.auth import TokenFile
 
 NOBODY = "127.0.0.1:1"  # nothing listens on port 1
@@ -219,14 +219,14 @@ HEAVY = {"grpc", "google.protobuf", "asyncio", "comet_broker", "comet_demo", "ms
 
 
 def test_help_imports_nothing_heavy() -> None:
-    commands = {f"comet.cli.{name.replace('-', '_')}" for name in COMMANDS}
+    commands = set(map(module_of, COMMANDS))
     found = _imported(_running("--help"))
     assert not found & HEAVY
     assert found >= commands
 
 
 def test_a_command_imports_itself_alone() -> None:
-    commands = {f"comet.cli.{name.replace('-', '_')}" for name in COMMANDS}
+    commands = set(map(module_of, COMMANDS))
     assert not _imported(_running("--version")) & (HEAVY | commands | {"pydantic"})
     assert _imported(_running("context", "--help")) & commands == {"comet.cli.context"}
     found = _imported(_running("topic", "list", "--bootstrap", NOBODY))

@@ -38,10 +38,15 @@ class RootGroup(TyperGroup):
         return loaded_command(cmd_name) if cmd_name in COMMANDS else None
 
 
+def module_of(name: str) -> str:
+    """The module of a command."""
+    return f"comet.cli.{_MODULES.get(name, name.replace('-', '_'))}"
+
+
 @cache
 def loaded_command(name: str) -> Any:
     """A command with its options, or a group with its commands."""
-    module = import_module(f"comet.cli.{_MODULES.get(name, name.replace('-', '_'))}")
+    module = import_module(module_of(name))
     around = typer.Typer(rich_markup_mode=None, add_completion=False)
     around.callback()(_nothing)
     if hasattr(module, "app"):
