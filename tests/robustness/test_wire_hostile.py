@@ -53,7 +53,9 @@ def session() -> bytes:
         data(pb.ClientFrame(request=2, attach=pb.Attach(topic="bad"))),
         data(pb.ClientFrame(request=3, subscribe=subscribe)),
         data(pb.ClientFrame(request=4, produce=pb.Produce(partition=1, acks=types.ACKS_LEADER, batch=bytes(200)))),
-        data(pb.ClientFrame(request=5, ping=pb.Ping())),
+        data(pb.ClientFrame(request=5, fetch_metadata=pb.FetchMetadataRequest(topics=["bad"]))),
+        data(pb.ClientFrame(request=6, fetch=pb.FetchRequest(topic="bad", whole_batches=True, forwarded=True))),
+        data(pb.ClientFrame(request=7, ping=pb.Ping())),
         data(pb.ClientFrame(ping=pb.Ping())),
         framing.end(),
     ])  # fmt: skip
