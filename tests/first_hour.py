@@ -167,7 +167,7 @@ class Running:
                     self._came.notify_all()
 
     def until(self, words: str, *, within_s: float = COMMAND_S_MAX, times: int = 1) -> str:
-        """The line with these words, once it is printed so many times."""
+        """The line with these words; waits until `times` such lines are printed."""
         found: list[str] = []
 
         def there() -> bool:

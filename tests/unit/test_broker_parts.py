@@ -287,6 +287,20 @@ async def test_a_session_reads_what_is_fetched_when_the_answer_before_it_is_take
     await world.tasks.close()
 
 
+async def test_an_answer_to_a_fetch_can_be_taken_after_its_task_was_cancelled() -> None:
+    """As when a broker stops."""
+    world = ReplicaWorld()
+    await world.lead(in_sync={1: 10})
+    stream = StreamWorld(world)
+    stream.fetch(1)
+    await settle()
+    await world.tasks.close()
+    answer = stream.polled()
+    assert answer is not None and answer.request == 1
+    stream.session.close()
+    assert world.env.in_flight.held_bytes == 0
+
+
 async def test_a_fetch_that_fails_does_not_hold_up_the_next_and_one_that_would_is_refused() -> None:
     world = ReplicaWorld()
     await world.lead(in_sync={1: 10})

@@ -28,8 +28,8 @@ Where no member of a `consistent` partition has been running since it was record
 brokers' reports on their disks: of the members that are alive, or if each of them may have lost records, of all copies,
 the one with the greatest (epoch of the last record, end) leads. It has all that any other one of them still has: a log
 that holds records of an epoch holds all that was committed in the epochs before. Brokers put these numbers under
-`cluster/ends/` while there is no leader. The controller waits for missing numbers. It also waits for absent members,
-for one lease after the partition lost its leader, and after a broker last registered or left.
+`cluster/ends/` while there is no leader. The controller waits until all members have put theirs there, at most until
+one lease has passed since the partition lost its leader, and since a broker last registered or left.
 
 A last resort is decided by who is away, and a view that lags shows a broker as away that is back. So its transaction
 compares the registrations and log ends of all members, too, and is made only if the view has the latest ones.

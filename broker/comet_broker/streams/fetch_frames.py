@@ -71,7 +71,8 @@ class FetchFrames:
         if frame is not None:
             self._in_flight.release(len(frame))
             assert self._taken is not None
-            self._taken.set_result(None)
+            if not self._taken.done():  # its task is cancelled when the broker stops
+                self._taken.set_result(None)
         return frame
 
     def close(self) -> None:

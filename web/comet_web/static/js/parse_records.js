@@ -43,7 +43,7 @@ function guessed(text, name) {
   return faultOf(first.split("\n", 1)[0]) === null ? "ndjson" : "csv";
 }
 
-// False when there is no room for more.
+// Returns false if the list is full.
 function add(found, line, source) {
   if (found.records.length >= RECORDS_MAX) return !(found.more = true);
   found.records.push({ line, source });
