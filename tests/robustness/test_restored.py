@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -17,6 +17,7 @@ from comet_broker.storage.files import RealFiles
 from tests.etcd import wait_a_moment
 from tests.robustness.cluster import ClusterProcesses, cluster, wait_for
 from tests.robustness.restoring import ready, recover, recover_command
+from tests.waiting import until_answered
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -103,6 +104,19 @@ class Restored:
         assert not self.one.complaints()
 
 
+async def statistics(admin: comet.Admin) -> dict[str, Any]:
+    """Of a broker that has started: it finds out that the store went back before it listens."""
+    numbers: dict[str, Any] = {}
+
+    async def answers() -> bool:
+        with contextlib.suppress(comet.Unavailable):
+            numbers.update(await admin.statistics(brief=True))
+        return bool(numbers)
+
+    assert await until_answered(answers, within_s=30)
+    return numbers
+
+
 @contextlib.asynccontextmanager
 async def prepared(folder: Path) -> AsyncIterator[Restored]:
     async with cluster(folder, options=OPTIONS) as one:
@@ -124,7 +138,7 @@ async def test_a_replica_that_was_behind_at_the_snapshot_and_starts_first_costs_
         for number in (1, 2):
             await wait_for(lambda number=number: WENT_BACK in found.said(number), f"broker {number} says so")  # type: ignore[misc]
         async with comet.Admin(one.brokers[1].address) as admin:
-            numbers = await admin.statistics(brief=True)
+            numbers = await statistics(admin)
             assert not numbers["metadata"]["trusted"] and WENT_BACK in numbers["metadata"]["reason"]
             with pytest.raises(comet.Unavailable, match=WENT_BACK):
                 await admin.describe_cluster()
