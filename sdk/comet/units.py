@@ -1,4 +1,4 @@
-"""Parses and formats durations, sizes and numbers, as on a command line and in a file.
+"""Parses and formats durations, sizes and numbers, as on a command line and in a file, and makes texts fit for a line.
 
 Pure. Settings of topics, brokers and gateways are parsed here, so that `7d` means the same everywhere.
 """
@@ -9,6 +9,8 @@ import re
 from typing import Final
 
 from comet.errors import InvalidArgument
+
+LINE_CHARACTERS_MAX: Final = 300  # of a text from another program
 
 _NUMBER: Final = r"([0-9]+(?:\.[0-9]+)?)\s*"
 _DURATION: Final = re.compile(_NUMBER + r"(ms|s|m|h|d|w)?")
@@ -132,3 +134,12 @@ def time_text(time_us: int, timespec: str = "seconds") -> str:
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec=timespec)
+
+
+def one_line(text: str) -> str:
+    """A text fit for a line on a terminal: without control characters, and of limited length.
+
+    >>> one_line("prices" + chr(10) + "moved"), one_line(chr(27) + "[31mred")
+    ('prices moved', ' [31mred')
+    """
+    return "".join(one if one.isprintable() else " " for one in text[:LINE_CHARACTERS_MAX])

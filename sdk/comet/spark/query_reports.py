@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import comet
 from comet.client.bootstrap import Addresses
+from comet.units import one_line
 
 SILENT_US: Final = 10_000_000  # a running program reports more often
 QUERIES_MAX: Final = 100
-CHARACTERS_MAX: Final = 300  # of a text from another program
 NUMBER_MAX: Final = 1 << 53  # above it JSON parsers differ
 
 
@@ -47,14 +47,12 @@ class ReportedState:
 
 
 def plain(text: object) -> str:
-    """A text fit for a line on a terminal: without control characters, and of limited length.
+    """The text of a field, fit for a line on a terminal; empty if it is none.
 
     >>> plain("prices" + chr(10) + "moved"), plain(None)
     ('prices moved', '')
     """
-    if not isinstance(text, str):
-        return ""
-    return "".join(one if one.isprintable() else " " for one in text[:CHARACTERS_MAX])
+    return one_line(text) if isinstance(text, str) else ""
 
 
 def _number(value: object) -> int | None:
