@@ -215,7 +215,10 @@ def _running(*words: str) -> str:
     return f"try:\n    import comet.cli; comet.cli.main({list(words)!r})\nexcept SystemExit: pass"
 
 
-HEAVY = {"grpc", "google.protobuf", "asyncio", "comet_broker", "comet_demo", "msgspec", "uvloop", "numpy", "rich"}
+HEAVY = {
+    *("grpc", "google.protobuf", "asyncio", "comet_broker", "comet_demo", "msgspec", "uvloop", "numpy", "rich"),
+    "textual",
+}
 
 
 def test_help_imports_nothing_heavy() -> None:

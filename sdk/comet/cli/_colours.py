@@ -17,7 +17,8 @@ _CODES: Final = {GOOD: "32", WARNING: "33", BAD: "31", QUIET: "2"}
 _WORDS: Final[tuple[tuple[str, frozenset[str]], ...]] = (
     (
         BAD,
-        frozenset({"offline", "conflict", "failed", "fail", "stopped", "lost", "error", "never", "refuses", "below"}),
+        frozenset({"offline", "conflict", "failed", "fail", "stopped", "lost", "error", "never", "refuses", "below"})
+        | {"silent", "forbidden", "unavailable"},
     ),
     (WARNING, frozenset({"warn", "rebalancing", "under-replicated", "pending", "draining", "loading"})),
     (GOOD, frozenset({"ok", "stable", "running", "redriven"})),

@@ -20,9 +20,9 @@ from comet.wire.version import VERSION
 COMMANDS: Final = (
     *("up", "broker", "gateway", "topic", "produce", "consume", "search", "export", "import", "group"),
     *("dead-letters", "cluster", "acl", "key", "role", "quota", "alert", "context", "security"),
-    *("doctor", "bench", "demo"),
+    *("tui", "doctor", "bench", "demo"),
 )
-_MODULES: Final = {"import": "import_kafka"}
+_MODULES: Final = {"import": "import_kafka", "tui": "tui.command"}
 
 
 defer_conversion()

@@ -92,7 +92,7 @@ async def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = Fa
                 topic.replicas,
                 *_totals_text(totals.get(topic.name)),
                 _retention(topic.config),
-                _topic_state(topic),
+                topic_state(topic),
             ]
             for topic in topics
         ],
@@ -109,7 +109,8 @@ def _totals_text(totals: TopicTotals | None) -> tuple[str, str]:
     )
 
 
-def _topic_state(topic: TopicInfo) -> str:
+def topic_state(topic: TopicInfo) -> str:
+    """The number of its partitions with a problem, by problem, or ok."""
     offline = sum(one.leader is None for one in topic.partitions)
     counts = {"offline": offline, "under-replicated": topic.under_replicated}
     return "; ".join(f"{number} {state}" for state, number in counts.items() if number) or "ok"
@@ -296,14 +297,15 @@ def _print_partitions(topic: TopicDetails) -> None:
                 *("-" if figure is None else figure for figure in (one.log_start, one.log_end, one.records)),
                 "-" if one.bytes is None else format_bytes(one.bytes),
                 "-" if one.segments is None else one.segments,
-                _state(topic, one),
+                partition_state(topic, one),
             ]
             for one in topic.partitions
         ],
     )
 
 
-def _state(topic: TopicInfo, partition: PartitionInfo) -> str:
+def partition_state(topic: TopicInfo, partition: PartitionInfo) -> str:
+    """The problems of a partition, or ok."""
     states = [f"broker {one.broker} in conflict" for one in partition.conflicts]
     if partition.leader is None:
         states.append("offline")

@@ -1,0 +1,1 @@
+"""`comet tui`: topics, groups and brokers, live in a terminal."""
