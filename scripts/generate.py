@@ -189,11 +189,13 @@ def attributes(twin: Twin) -> dict[str, str]:
 
 
 def imports(module: str) -> dict[str, tuple[str, bool]]:
-    """Name to the statement that imports it, and whether that is only for types."""
+    """Name to the statement that imports it, and whether that is only for types. A module that is imported lazily is
+    one for programs, too."""
     found: dict[str, tuple[str, bool]] = {}
     for node in tree(module).body:
-        typed = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for one in node.body if isinstance(node, ast.If) and typed else [node]:
+        for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        typed = isinstance(node, ast.If) and for_types and not node.orelse
+        for one in node.body if isinstance(node, ast.If) and for_types else [node]:
             if isinstance(one, ast.Import | ast.ImportFrom):
                 for alias in one.names:
                     alone = ast.unparse(type(one)(**{**dict(ast.iter_fields(one)), "names": [alias]}))

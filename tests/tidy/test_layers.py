@@ -114,6 +114,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.security.signing_keys",
         "comet.wire.acting",
         "comet.wire.bearer",
+        "comet.wire.contents",
         "comet.wire.corrupt",
         "comet.wire.expiry",
         "comet.wire.frames",

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import re
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from comet.cli._coercion import converted
 from comet.cli._commands import COMMANDS, app, module_of
+from comet.cli._guard import guarded
 from comet_gateway.http.auth import TokenFile
 
 NOBODY = "127.0.0.1:1"  # nothing listens on port 1
@@ -250,3 +257,71 @@ def test_an_interrupt_before_the_commands_are_loaded_is_none_of_pythons() -> Non
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+class Command(Enum):
+    WORD = "word"
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "option", "expected"),
+    [
+        ("text", str, {}, "text"),
+        ("text", str | None, {}, "text"),
+        ("007", int, {}, 7),
+        ("-7", int | None, {}, -7),
+        ("1", int, {"min": 1, "max": 1}, 1),
+        (True, bool, {}, True),
+        (False, bool | None, {}, False),
+        (("a", "b"), list[str], {}, ["a", "b"]),
+        ("word", Command, {}, Command.WORD),
+        (Command.WORD, Command, {}, Command.WORD),
+    ],
+)
+def test_common_values_are_converted_without_pydantic(
+    value: object, annotation: Any, option: dict[str, Any], expected: object
+) -> None:
+    found = converted(value, annotation, typer.Option(**option))
+    assert found == expected and type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "option"),
+    [
+        ("0", int, {"min": 1}),
+        ("2", int, {"max": 1}),
+        ("2", int, {"max": 1, "clamp": True}),
+        ("1.5", int, {}),
+        ("१", int, {}),  # a digit of another script
+        ("9" * 19, int, {}),
+        ("1", bool, {}),
+        ("WORD", Command, {}),
+        ("x", Path, {}),
+        ("x", list[str], {}),
+        (True, str, {}),
+        ("1", int, {"parser": str}),
+    ],
+)
+def test_other_values_are_left_to_typer(value: object, annotation: Any, option: dict[str, Any]) -> None:
+    assert converted(value, annotation, typer.Option(**option)) is None
+
+
+def test_garbage_is_collected_while_a_command_works() -> None:
+    seen: list[bool] = []
+
+    async def waits() -> None:
+        seen.append(gc.isenabled())
+        await asyncio.sleep(0)
+        seen.append(gc.isenabled())
+
+    def works() -> None:
+        seen.append(gc.isenabled())
+
+    enabled = gc.isenabled()
+    try:
+        for command in (waits, works):
+            gc.disable()
+            guarded(command)()
+    finally:
+        (gc.enable if enabled else gc.disable)()
+    assert seen == [False, True, True]

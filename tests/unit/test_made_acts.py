@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -232,7 +232,7 @@ def test_it_asks_with_the_effect_and_the_words_of_the_dialog() -> None:
 
 
 def test_an_act_without_a_dry_run_is_not_called_before_the_answer() -> None:
-    with_question = replace(THAW, asks=True, routes=(replace(THAW.routes[0], dialog=Dialog("Thaw {group}", "Thaw")),))
+    with_question = THAW._replace(asks=True, routes=(THAW.routes[0]._replace(dialog=Dialog("Thaw {group}", "Thaw")),))
     assert "Thaw engine? [y/N]:" in run("group", "thaw", "engine", typed="n\n", code=1, acts=[with_question]).stderr
     assert not CALLS
     run("group", "thaw", "engine", typed="y\n", acts=[with_question])

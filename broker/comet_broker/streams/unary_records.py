@@ -26,8 +26,9 @@ from comet.errors import (
 from comet.types import Earliest, Latest, Position
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+from comet.wire.contents import contents_of
 from comet.wire.corrupt import headers, opened
-from comet.wire.protobuf import contents_of, position_from_pb
+from comet.wire.protobuf import position_from_pb
 from comet_broker import limits
 from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -28,8 +28,7 @@ _CAPITAL: Final = re.compile(r"(?<!^)([A-Z])")
 _NAME: Final = re.compile(r"{(\w+)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Dialog:
+class Dialog(NamedTuple):
     """The confirmation of an act. {topic}, {group}, {broker}, {principal} and {id} stand for what it acts on."""
 
     title: str  # without its question mark it begins the question of the command line, too
@@ -38,8 +37,7 @@ class Dialog:
     typed: str = ""  # text that a person has to type; empty: nothing is destroyed
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """An operation of the gateway's REST API."""
 
     id: str  # in OpenAPI
@@ -49,7 +47,7 @@ class Operation:
     about: str = ""
     dialog: Dialog | None = None
     errors: tuple[str, ...] = ()  # codes of its problems, beside the act's
-    fixed: Mapping[str, object] = field(default_factory=dict, hash=False)  # arguments that a request does not give
+    fixed: Mapping[str, object] = MappingProxyType({})  # arguments that a request does not give
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,8 +59,7 @@ class Operation:
         return tuple(_NAME.findall(self.path))
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
+class Act(NamedTuple):
     """One row. Without a method of `comet.Admin`, a route or a command, `missing` gives the reason."""
 
     name: str  # of the call

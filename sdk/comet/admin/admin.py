@@ -7,16 +7,13 @@ from collections.abc import Iterable
 from copy import copy
 from dataclasses import fields
 from types import TracebackType
-from typing import Annotated, Any, Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar, Unpack
 
-import msgspec
 from google.protobuf.message import Message
 
 from comet import limits
-from comet.admin import requests, results
-from comet.admin.access import AccessAdmin
-from comet.admin.find_offsets import find_offsets
-from comet.admin.history import History, history_from_pb
+from comet.admin import requests
+from comet.admin.lazy_module import LazyModule
 from comet.admin.parameters import (
     PARTITION_MAX,
     PARTITIONS_MAX,
@@ -32,28 +29,12 @@ from comet.admin.parameters import (
     ReplicaIds,
     TopicName,
 )
-from comet.admin.recovery import ClusterRecovery, recover
-from comet.admin.results import (
-    BrokerDrain,
-    GroupDeletion,
-    GroupLag,
-    LeaderElection,
-    PartitionMove,
-    PartitionsAdded,
-    RecordDeletion,
-    Resumed,
-    TopicAlteration,
-    TopicDeletion,
-    TopicPage,
-)
 from comet.client.bootstrap import Addresses
 from comet.client.client import Client
 from comet.client.new_topic import topic_creation
 from comet.client.world import Seams, World
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
 from comet.errors import CometError, InvalidArgument
-from comet.groups import committed_offsets
-from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
 from comet.settings.topic import TopicConfig, topic_setting
 from comet.types import (
     UNLISTED,
@@ -67,6 +48,17 @@ from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
 from comet.wire import group_protobuf, protobuf
 from comet.wire.acting import ActingFor
+
+if TYPE_CHECKING:
+    from comet.admin import history as cluster_history
+    from comet.admin import recovery, results
+    from comet.admin.access import AccessAdmin
+    from comet.groups import committed_offsets
+else:
+    cluster_history = LazyModule("comet.admin.history")
+    recovery = LazyModule("comet.admin.recovery")
+    results = LazyModule("comet.admin.results")
+    committed_offsets = LazyModule("comet.groups.committed_offsets")
 
 M = TypeVar("M", bound=Message)
 
@@ -98,12 +90,13 @@ class Admin:
         self._timeout_ms = timeout_ms
         self._clock_us = world.clock_us
         self._acting: ActingFor | None = None
-        self._access = AccessAdmin(self._request)
 
     @property
     def access(self) -> AccessAdmin:
         """What clients may do, and how much."""
-        return self._access
+        from comet.admin.access import AccessAdmin
+
+        return AccessAdmin(self._request)
 
     def acting_for(self, principal: str, roles: Iterable[str] = ()) -> Self:
         """This client, for calls that a gateway makes for a user, with the roles of its token. Brokers take them of the
@@ -120,7 +113,6 @@ class Admin:
         """
         twin = copy(self)
         twin._acting = ActingFor(principal, tuple(roles))
-        twin._access = AccessAdmin(twin._request)
         return twin
 
     async def _request(self, method: str, request: Message, response: type[M]) -> M:
@@ -179,7 +171,7 @@ class Admin:
             if not token:
                 return found
 
-    async def find_topics(self, part: str = "", *, after: str = "", limit: int = 100) -> TopicPage:
+    async def find_topics(self, part: str = "", *, after: str = "", limit: int = 100) -> results.TopicPage:
         """A page of topics, by name: those with `part` in their name, in any case, after the name `after`. Cheap for
         any number of topics.
 
@@ -199,7 +191,7 @@ class Admin:
         request = admin.ListTopicsRequest(page_token=after, page_size=limit, filter=part)
         answer = await self._request("ListTopics", request, admin.ListTopicsResponse)
         topics = tuple(map(protobuf.topic_from_pb, answer.topics))
-        return TopicPage(topics, answer.next_page_token or None, answer.total)
+        return results.TopicPage(topics, answer.next_page_token or None, answer.total)
 
     async def describe_topic(self, name: str, *, broker: int | None = None) -> TopicDetails:
         """A topic with its partitions, which have the figures of their leaders; None where a leader does not answer.
@@ -246,7 +238,7 @@ class Admin:
 
     async def alter_topic(
         self, name: str, *, unset: Iterable[str] = (), dry_run: bool = False, **settings: Any
-    ) -> TopicAlteration:
+    ) -> results.TopicAlteration:
         """Changes the given settings and leaves the others. Those of `unset` get the cluster's defaults, as in a new
         topic. With `dry_run` nothing changes, and the answer is the effect: the brokers count the records that a
         shorter retention deletes at its next check.
@@ -268,7 +260,7 @@ class Admin:
         answer = await self._request("AlterTopic", request, admin.AlterTopicResponse)
         return results.alteration_from_pb(answer, dry_run=dry_run)
 
-    async def delete_topic(self, name: TopicName, *, dry_run: bool = False) -> TopicDeletion:
+    async def delete_topic(self, name: TopicName, *, dry_run: bool = False) -> results.TopicDeletion:
         """Deletes a topic, its records, and the committed offsets of groups in it. A topic recreated with the name has
         another id. With `dry_run` nothing changes, and the answer is the effect.
 
@@ -293,7 +285,7 @@ class Admin:
         total: Annotated[int, Input("Partitions after the change.", 1, PARTITIONS_MAX, example=6)],
         *,
         dry_run: bool = False,
-    ) -> PartitionsAdded:
+    ) -> results.PartitionsAdded:
         """Adds partitions to a topic, up to `total`. Most keys map to another partition from then on.
 
         >>> async def example(address: str) -> None:
@@ -305,7 +297,7 @@ class Admin:
         """
         request = admin.AddPartitionsRequest(name=name, total=total, dry_run=dry_run)
         answer = await self._request("AddPartitions", request, admin.AddPartitionsResponse)
-        return PartitionsAdded(dry_run, name, answer.before, answer.after)
+        return results.PartitionsAdded(dry_run, name, answer.before, answer.after)
 
     async def delete_records(
         self,
@@ -315,7 +307,7 @@ class Admin:
         *,
         topic_id: Annotated[bytes, UNLISTED] = b"",
         dry_run: bool = False,
-    ) -> RecordDeletion:
+    ) -> results.RecordDeletion:
         """Deletes the records before an offset, or all. With `dry_run` nothing changes, and the answer is the effect.
         With `topic_id`, the `id` of a TopicInfo, raises TopicNotFound if the topic was recreated.
 
@@ -330,7 +322,7 @@ class Admin:
         """
         request = requests.record_deletion(name, partition, before_offset, topic_id, dry_run=dry_run)
         answer = await self._request("DeleteRecords", request, admin.DeleteRecordsResponse)
-        return RecordDeletion(dry_run, name, partition, answer.before, answer.log_start)
+        return results.RecordDeletion(dry_run, name, partition, answer.before, answer.log_start)
 
     async def offsets(self, topic: str, at: StartLike = "latest") -> dict[int, int]:
         """The offset of a position, per partition: earliest, latest, a time or a time ago.
@@ -343,6 +335,8 @@ class Admin:
         >>> run(example)
         {0: 0} {0: 3}
         """
+        from comet.admin.find_offsets import find_offsets
+
         where = protobuf.position_to_pb(position(at, now_us=self._clock_us()))
         return await find_offsets(self._client, topic, where, self._timeout_ms)
 
@@ -374,7 +368,7 @@ class Admin:
         request = admin.DescribeGroupRequest(name=name)
         return group_protobuf.group_from_pb(await self._request("DescribeGroup", request, admin.DescribeGroupResponse))
 
-    async def group_lag(self, name: GroupName, *, points: LagPoints = 300) -> GroupLag:
+    async def group_lag(self, name: GroupName, *, points: LagPoints = 300) -> results.GroupLag:
         """The lag of a group now, per partition, and its history, per topic, as long as it is kept.
 
         >>> async def example(address: str) -> None:
@@ -396,7 +390,7 @@ class Admin:
         to: StartLike | None = None,
         *,
         shift: int | None = None,
-        offsets: Offsets | None = None,
+        offsets: committed_offsets.Offsets | None = None,
         topics: Iterable[str | tuple[str, int]] = (),
         dry_run: bool = False,
     ) -> list[ResetPartition]:
@@ -419,7 +413,7 @@ class Admin:
         answer = await self._request("ResetGroup", request, admin.ResetGroupResponse)
         return [group_protobuf.reset_from_pb(change) for change in answer.partitions]
 
-    async def group_offsets(self, name: str) -> list[CommittedOffset]:
+    async def group_offsets(self, name: str) -> list[committed_offsets.CommittedOffset]:
         """The committed offsets of a group, by topic and partition; a share group has none. Raises GroupNotFound.
 
         >>> async def example(address: str) -> None:
@@ -438,7 +432,9 @@ class Admin:
             await self.describe_group(name)  # raises GroupNotFound if the group does not exist
         return found
 
-    async def commit_offsets(self, name: str, offsets: Offsets) -> list[CommitResult]:
+    async def commit_offsets(
+        self, name: str, offsets: committed_offsets.Offsets
+    ) -> list[committed_offsets.CommitResult]:
         """Commits offsets of a group without members, for readers without a session. A refusal is returned per
         partition, a temporary one after retries. A committed offset never goes back: a higher one stays and is
         returned; to go back use `reset_group`.
@@ -458,7 +454,7 @@ class Admin:
         self._client.check_open()
         return await committed_offsets.commit(self._client, name, offsets, self._timeout_ms)
 
-    async def delete_group(self, name: GroupName, *, dry_run: bool = False) -> GroupDeletion:
+    async def delete_group(self, name: GroupName, *, dry_run: bool = False) -> results.GroupDeletion:
         """Deletes a group without members, with its committed offsets. With `dry_run` nothing changes, and the answer
         is the effect. Raises GroupNotFound, GroupNotEmpty.
 
@@ -473,7 +469,7 @@ class Admin:
         """
         request = admin.DeleteGroupRequest(name=name, dry_run=dry_run)
         answer = await self._request("DeleteGroup", request, admin.DeleteGroupResponse)
-        return GroupDeletion(dry_run, name, answer.offsets, answer.lag)
+        return results.GroupDeletion(dry_run, name, answer.offsets, answer.lag)
 
     # ---- the cluster
 
@@ -484,7 +480,7 @@ class Admin:
         replicas: ReplicaIds,
         *,
         dry_run: bool = False,
-    ) -> PartitionMove:
+    ) -> results.PartitionMove:
         """Reassigns a partition to other, more or fewer brokers: their ids, the preferred leader first.
 
         Returns once it is decided; `describe_topic` shows when it is done. With `dry_run` nothing changes, and the
@@ -506,7 +502,7 @@ class Admin:
         *,
         accept_loss: AcceptLoss = False,
         dry_run: bool = False,
-    ) -> LeaderElection:
+    ) -> results.LeaderElection:
         """Elects a replica leader of a partition without one, even if it lacks committed records. The last resort, when
         the complete replicas are damaged or will not come back: the others truncate to it.
 
@@ -526,7 +522,7 @@ class Admin:
 
     async def drain_broker(
         self, broker: BrokerId, *, undo: Annotated[bool, Input("Let it lead again.")] = False, dry_run: bool = False
-    ) -> BrokerDrain:
+    ) -> results.BrokerDrain:
         """Drains a broker before a stop: it hands over its leadership; with `undo` it may lead again.
 
         Returns at the start: call again until it leads no partition. With `dry_run` nothing changes, and the answer
@@ -541,7 +537,7 @@ class Admin:
         answer = await self._request("DrainBroker", request, admin.DrainBrokerResponse)
         return results.drain_from_pb(broker, answer, dry_run=dry_run)
 
-    async def resume(self, broker: OneBroker = None, *, dry_run: bool = False) -> Resumed:
+    async def resume(self, broker: OneBroker = None, *, dry_run: bool = False) -> results.Resumed:
         """Restarts parts of a broker that failed of an unexpected error: partitions, slots, groups, transactional ids.
         Without an id on every broker. The answer has those that are stopped after that; with `dry_run` those that are
         now. Raises BrokerNotFound, and Timeout if the metadata store does not answer.
@@ -558,7 +554,7 @@ class Admin:
         answers = {one: await self._request_at(one, "Resume", request, admin.ResumeResponse) for one in ids}
         return results.resumed_from_pb(answers, dry_run=dry_run)
 
-    async def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
+    async def recover_cluster(self, *, accept: str = "") -> recovery.ClusterRecovery:
         """Makes brokers accept a metadata store that went back in time or was emptied. Give this Admin the addresses of
         all brokers: the contents of their data folders decide.
 
@@ -572,7 +568,7 @@ class Admin:
         ...             await admin.recover_cluster(accept=plan.digest)
         """
         self._client.check_open()
-        return await recover(self._client, accept)
+        return await recovery.recover(self._client, accept)
 
     async def describe_cluster(self) -> ClusterInfo:
         """The brokers of the cluster, with the controller, the size of their data, and the defaults of new topics.
@@ -616,6 +612,8 @@ class Admin:
         0
         1 0 []
         """
+        import msgspec
+
         request = admin.StatisticsRequest(brief=brief, topics=topics, groups=groups)
         answer = await self._request_at(broker, "Statistics", request, admin.StatisticsResponse)
         found: dict[str, Any] = msgspec.json.decode(answer.json)
@@ -630,7 +628,7 @@ class Admin:
         groups: Iterable[str] = (),
         step_s: int = 1,
         since_us: int = 0,
-    ) -> History:
+    ) -> cluster_history.History:
         """The history of a broker's figures, and the events of the cluster, as long as it keeps them: each second of a
         quarter of an hour or, with a step of minutes, a day. Also figures of topics, counted as their leader, and of
         groups, wherever they are coordinated; unknown figures have no track. To continue from an earlier answer, give
@@ -649,7 +647,9 @@ class Admin:
         request = admin.HistoryRequest(
             topics=topics, every_topic=every_topic, groups=groups, step_s=step_s, since_us=since_us
         )
-        return history_from_pb(await self._request_at(broker, "History", request, admin.HistoryResponse))
+        return cluster_history.history_from_pb(
+            await self._request_at(broker, "History", request, admin.HistoryResponse)
+        )
 
     # ---- life
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from comet.settings.topic import REPLICAS_MAX
 from comet.types import INT64, TOPIC_NAME, UNLISTED, Int64
@@ -30,8 +29,7 @@ TEXT_CHARS_MAX: Final = 1_000  # of a text without a pattern
 DRY_RUN: Final = "dry_run"
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(NamedTuple):
     """The description and the bounds of a parameter."""
 
     about: str
@@ -76,8 +74,7 @@ ReplicaIds = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """One parameter of an act."""
 
     name: str

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from comet.errors import InvalidArgument
-from comet.groups import committed_offsets
-from comet.groups.committed_offsets import Offsets
 from comet.types import StartLike, position
 from comet.v1 import admin_pb2 as admin
 from comet.wire import group_protobuf, protobuf
+
+if TYPE_CHECKING:
+    from comet.groups.committed_offsets import Offsets
 
 
 def record_deletion(
@@ -41,6 +43,8 @@ def group_reset(
     elif shift is not None:
         request.shift = shift
     else:
+        from comet.groups import committed_offsets
+
         request.offsets.extend(committed_offsets.topic_offsets(offsets or {}))
     request.topics.extend(group_protobuf.selected(topics))
     return request

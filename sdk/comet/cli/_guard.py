@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import os
 from collections.abc import Awaitable, Callable
@@ -22,10 +23,13 @@ DEBUG_VARIABLE = "COMET_DEBUG"
 def guarded(command: Callable[P, Awaitable[None]] | Callable[P, None]) -> Callable[P, None]:
     """Runs a command, async ones on uvloop. The signature stays visible to typer, with --context where it connects."""
     connected = connecting(command)
+    is_async = inspect.iscoroutinefunction(command)
 
     @functools.wraps(connected)
     def run(*arguments: P.args, **options: P.kwargs) -> None:
         try:
+            if not is_async:
+                gc.enable()
             outcome = connected(*arguments, **options)
             if inspect.isawaitable(outcome):
                 run_async(outcome)
@@ -41,6 +45,7 @@ def run_async(work: Awaitable[None]) -> None:
     import asyncio
 
     async def main() -> None:
+        asyncio.get_running_loop().call_soon(gc.enable)  # at its first wait: what it needs is imported by then
         await work
 
     try:

@@ -5,7 +5,6 @@ A table is drawn by rich on a terminal, and aligned with spaces in a pipe, for a
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,8 @@ from comet.settings.client import CA_VARIABLE
 
 def print_json(document: object) -> None:
     """Prints a document: on one line in a pipe, indented on a terminal."""
+    import json
+
     text = json.dumps(document, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None)
     print(text, flush=True)
 
@@ -95,6 +96,8 @@ def note(text: str) -> None:
 def report_error(error: CometError, *, as_json: bool) -> None:
     """Prints an error and its hint, a line each; one JSON document with `as_json`."""
     if as_json:
+        import json
+
         document: dict[str, Any] = {"code": error.code, "message": error.message, "retriable": error.retriable}
         if error.details:
             document["details"] = error.details

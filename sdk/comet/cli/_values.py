@@ -65,3 +65,8 @@ def format_age(seconds: float) -> str:
         return f"{minutes}m {rest}s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h {minutes}m" if hours < 48 else f"{hours // 24}d {hours % 24}h"
+
+
+def brokers_text(brokers: Sequence[int]) -> str:
+    """Broker ids as `comet topic move --to` takes them."""
+    return ",".join(map(str, brokers)) or "-"

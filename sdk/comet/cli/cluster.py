@@ -14,6 +14,7 @@ from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._recover import recover
+from comet.cli._values import brokers_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -195,8 +196,3 @@ def _unwell_row(topic: TopicInfo, one: PartitionInfo) -> list[object]:
     else:
         state = "refuses acks=all" if topic.config.refuses_acks_all(len(one.in_sync)) else "behind"
     return [topic.name, one.partition, one.leader or "-", brokers_text(one.replicas), brokers_text(one.in_sync), state]
-
-
-def brokers_text(brokers: Sequence[int]) -> str:
-    """Broker ids as `comet topic move --to` takes them."""
-    return ",".join(map(str, brokers)) or "-"

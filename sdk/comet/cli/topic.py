@@ -14,8 +14,7 @@ from comet.cli._listing import is_pattern, matching, note_left_out, topic_totals
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json, Settings, Topic, Yes, complete_topic
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._topic_flags import given_settings, with_setting_flags
-from comet.cli._values import setting_of
-from comet.cli.cluster import brokers_text
+from comet.cli._values import brokers_text, setting_of
 from comet.entities import TopicInfo
 from comet.errors import InvalidArgument
 from comet.settings.topic import TOPIC_SETTINGS

@@ -6,11 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comet.errors import InvalidArgument
-from comet.security.client_credentials import ClientCredentials
-from comet.security.token_source import TokenProvider, TokenSource
 from comet.settings.client import (
     BOOTSTRAP_VARIABLE,
     FILE_VARIABLES,
@@ -20,9 +18,13 @@ from comet.settings.client import (
     Transport,
     check_transport,
 )
-from comet.wire.bearer import Bearer, FileBearer, read_access_key, read_token
 from comet.wire.pasted import check_path
-from comet.wire.tls import TlsFiles
+
+if TYPE_CHECKING:
+    from comet.security.client_credentials import ClientCredentials
+    from comet.security.token_source import TokenProvider
+    from comet.wire.bearer import Bearer
+    from comet.wire.tls import TlsFiles
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -77,8 +79,11 @@ class Bootstrap:
             shown = token if isinstance(token, str | Path) else "the token provider"
             raise InvalidArgument(f"a client presents an access key or a token: give {access_key} or {shown}, not both")
         paths = [Path(one).expanduser() if one else None for one in (ca, cert, key)]
-        tls = TlsFiles(*paths) if any(paths) or access_key or token else None
-        if tls is not None:
+        tls: TlsFiles | None = None
+        if any(paths) or access_key or token:
+            from comet.wire.tls import TlsFiles
+
+            tls = TlsFiles(*paths)
             tls.read()
         bearer = _bearer(access_key, token)
         object.__setattr__(self, "tls", tls)
@@ -127,7 +132,11 @@ def _bearer(access_key: str | Path | None, token: str | Path | TokenProvider | N
             raise InvalidArgument(
                 f"token must be a file, or a function that returns a token, not {type(token).__name__}"
             )
+        from comet.security.token_source import TokenSource
+
         return TokenSource.of(token)
+    from comet.wire.bearer import FileBearer, read_access_key, read_token
+
     path = Path(access_key or str(token)).expanduser()
     read_access_key(path) if access_key else read_token(path)
     return FileBearer(path)
@@ -141,6 +150,8 @@ def environment_credentials(environ: Mapping[str, str] = os.environ) -> ClientCr
     missing = [OAUTH_VARIABLES[field] for field in ("client_id", "client_secret_file") if field not in given]
     if missing:
         raise InvalidArgument(f"{OAUTH_VARIABLES['token_url']} needs {' and '.join(missing)} as well")
+    from comet.security.client_credentials import ClientCredentials
+
     return ClientCredentials(**given)
 
 

@@ -13,13 +13,12 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from random import Random, SystemRandom
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import Message
 
 from comet import limits
 from comet.client.bootstrap import Addresses, Bootstrap
-from comet.client.connection import Attachment, Connection
 from comet.client.metadata import Directory, mark_retrieved, share
 from comet.client.retry import Backoff, repeat
 from comet.client.wires import Wires
@@ -27,9 +26,12 @@ from comet.entities import BrokerInfo, TopicInfo
 from comet.errors import Closed, CometError, CredentialsRefused, PartitionNotFound, TopicNotFound, Unavailable
 from comet.v1 import records_pb2 as pb
 from comet.wire.acting import ActingFor
-from comet.wire.bearer import Bearer
 from comet.wire.transport import Channel, Connect
 from comet.wire.tuning import tune_process
+
+if TYPE_CHECKING:
+    from comet.client.connection import Attachment, Connection
+    from comet.wire.bearer import Bearer
 
 log = logging.getLogger("comet")
 
@@ -100,6 +102,8 @@ class Peer:
         return await self._new()
 
     async def _new(self) -> Connection:
+        from comet.client.connection import Connection  # here: clients without streams do without it
+
         client = self._client
         stream = await client.wires.open(self.address) or self.channel().stream()
         connection = Connection(stream, self.address, client_name=client.name)

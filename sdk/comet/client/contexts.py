@@ -14,10 +14,8 @@ context names.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -110,6 +108,8 @@ def check_name(name: str) -> None:
 def _read(file: Path) -> Contexts:
     if not _exists(file):
         return Contexts(file)
+    import tomllib  # here: most users have no such file
+
     data = read_secret(file, FILE_BYTES_MAX, owned=True)
     try:
         table = tomllib.loads(data.decode())
@@ -177,4 +177,6 @@ def _text(contexts: Contexts) -> str:
 
 def _quoted(text: str) -> str:
     """A string of TOML: for printable text the same as in JSON."""
+    import json
+
     return json.dumps(text, ensure_ascii=False)

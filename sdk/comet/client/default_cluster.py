@@ -11,8 +11,7 @@ environment names any.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from comet.client.contexts import NO_CONTEXT, Contexts, read_contexts
 from comet.settings.client import CONTEXT_VARIABLE, CREDENTIALS, DEFAULT_BOOTSTRAP, VARIABLES
@@ -22,8 +21,7 @@ CURRENT: Final = "current"
 DEFAULT: Final = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionValue:
+class ConnectionValue(NamedTuple):
     """One value and its source: a flag, a variable, a context or the default."""
 
     name: str
@@ -31,8 +29,7 @@ class ConnectionValue:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterChoice:
+class ClusterChoice(NamedTuple):
     """All values that were given, and the address; pure data."""
 
     context: str  # empty: none

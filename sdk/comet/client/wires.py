@@ -14,20 +14,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from comet.errors import CometError, Forbidden, Unavailable, UnsupportedVersion
 from comet.settings.client import Transport
 from comet.settings.hosts import is_loopback
 from comet.v1 import records_pb2 as pb
-from comet.v1 import wire_pb2 as wire_pb
-from comet.wire.bearer import SCHEME, Bearer
-from comet.wire.framing import VERSION
-from comet.wire.tls import TlsFiles
 from comet.wire.transport import Stream
-from comet.wire.wire_stream import STREAM_CALL, WireStream
+
+if TYPE_CHECKING:
+    from comet.wire.bearer import Bearer
+    from comet.wire.tls import TlsFiles
 
 log = logging.getLogger("comet")
 
@@ -48,8 +46,7 @@ class Offer(NamedTuple):
     socket: str = ""  # path of its Unix socket; empty: none for this client
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
+class Used(NamedTuple):
     """The transport of the newest stream to a broker, and why not a better one."""
 
     transport: str
@@ -133,6 +130,12 @@ class Wires:
         return reason if until > asyncio.get_running_loop().time() and self._transport == "auto" else ""
 
     async def _open(self, way: str, address: str, offer: Offer) -> Stream:
+        # Here: clients without streams do without them.
+        from comet.v1 import wire_pb2 as wire_pb
+        from comet.wire.bearer import SCHEME
+        from comet.wire.framing import VERSION
+        from comet.wire.wire_stream import STREAM_CALL, WireStream
+
         hello = wire_pb.WireHello(version=VERSION, call=STREAM_CALL, broker_id=offer.broker, cluster_id=self._cluster)
         if self._bearer is not None:
             hello.authorization = SCHEME + self._bearer.text()

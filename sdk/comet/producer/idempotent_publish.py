@@ -23,7 +23,7 @@ from comet.types import Acks, Receipt, TopicPartition, check_topic_name
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER
 from comet.values.record import NewRecord
-from comet.wire.protobuf import contents_of
+from comet.wire.contents import contents_of
 
 _PUBLISH: Final = "comet.v1.Comet/Publish"
 _ACKS: Final = {Acks.LEADER: ACKS_LEADER, Acks.ALL: ACKS_ALL}

@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Annotated, Any, Self, Unpack
 
 from comet import limits
+from comet.admin import history as cluster_history
+from comet.admin import recovery, results
 from comet.admin.admin import Admin as AsyncAdmin
-from comet.admin.history import History
 from comet.admin.parameters import (
     PARTITION_MAX,
     PARTITIONS_MAX,
@@ -25,25 +26,11 @@ from comet.admin.parameters import (
     ReplicaIds,
     TopicName,
 )
-from comet.admin.recovery import ClusterRecovery
-from comet.admin.results import (
-    BrokerDrain,
-    GroupDeletion,
-    GroupLag,
-    LeaderElection,
-    PartitionMove,
-    PartitionsAdded,
-    RecordDeletion,
-    Resumed,
-    TopicAlteration,
-    TopicDeletion,
-    TopicPage,
-)
 from comet.client.bootstrap import Addresses
 from comet.client.world import Seams
 from comet.entities import BrokerDetails, ClusterInfo, PartitionDetails, TopicDetails, TopicInfo
 from comet.event_loop import call, computed
-from comet.groups.committed_offsets import CommitResult, CommittedOffset, Offsets
+from comet.groups import committed_offsets
 from comet.settings.topic import TopicConfig
 from comet.sync.access import AccessAdmin
 from comet.types import UNLISTED, GroupInfo, GroupSummary, ResetPartition, StartLike
@@ -104,7 +91,7 @@ class Admin:
         """
         return call(self._async.list_topics())
 
-    def find_topics(self, part: str = "", *, after: str = "", limit: int = 100) -> TopicPage:
+    def find_topics(self, part: str = "", *, after: str = "", limit: int = 100) -> results.TopicPage:
         """A page of topics, by name: those with `part` in their name, in any case, after the name `after`. Cheap for
         any number of topics.
 
@@ -148,7 +135,7 @@ class Admin:
 
     def alter_topic(
         self, name: str, *, unset: Iterable[str] = (), dry_run: bool = False, **settings: Any
-    ) -> TopicAlteration:
+    ) -> results.TopicAlteration:
         """Changes the given settings and leaves the others. Those of `unset` get the cluster's defaults, as in a new
         topic. With `dry_run` nothing changes, and the answer is the effect: the brokers count the records that a
         shorter retention deletes at its next check.
@@ -165,7 +152,7 @@ class Admin:
         """
         return call(self._async.alter_topic(name, unset=unset, dry_run=dry_run, **settings))
 
-    def delete_topic(self, name: TopicName, *, dry_run: bool = False) -> TopicDeletion:
+    def delete_topic(self, name: TopicName, *, dry_run: bool = False) -> results.TopicDeletion:
         """Deletes a topic, its records, and the committed offsets of groups in it. A topic recreated with the name has
         another id. With `dry_run` nothing changes, and the answer is the effect.
 
@@ -188,7 +175,7 @@ class Admin:
         total: Annotated[int, Input("Partitions after the change.", 1, PARTITIONS_MAX, example=6)],
         *,
         dry_run: bool = False,
-    ) -> PartitionsAdded:
+    ) -> results.PartitionsAdded:
         """Adds partitions to a topic, up to `total`. Most keys map to another partition from then on.
 
         >>> def example(address: str) -> None:
@@ -208,7 +195,7 @@ class Admin:
         *,
         topic_id: Annotated[bytes, UNLISTED] = b"",
         dry_run: bool = False,
-    ) -> RecordDeletion:
+    ) -> results.RecordDeletion:
         """Deletes the records before an offset, or all. With `dry_run` nothing changes, and the answer is the effect.
         With `topic_id`, the `id` of a TopicInfo, raises TopicNotFound if the topic was recreated.
 
@@ -260,7 +247,7 @@ class Admin:
         """
         return call(self._async.describe_group(name))
 
-    def group_lag(self, name: GroupName, *, points: LagPoints = 300) -> GroupLag:
+    def group_lag(self, name: GroupName, *, points: LagPoints = 300) -> results.GroupLag:
         """The lag of a group now, per partition, and its history, per topic, as long as it is kept.
 
         >>> def example(address: str) -> None:
@@ -281,7 +268,7 @@ class Admin:
         to: StartLike | None = None,
         *,
         shift: int | None = None,
-        offsets: Offsets | None = None,
+        offsets: committed_offsets.Offsets | None = None,
         topics: Iterable[str | tuple[str, int]] = (),
         dry_run: bool = False,
     ) -> list[ResetPartition]:
@@ -302,7 +289,7 @@ class Admin:
         """
         return call(self._async.reset_group(name, to, shift=shift, offsets=offsets, topics=topics, dry_run=dry_run))
 
-    def group_offsets(self, name: str) -> list[CommittedOffset]:
+    def group_offsets(self, name: str) -> list[committed_offsets.CommittedOffset]:
         """The committed offsets of a group, by topic and partition; a share group has none. Raises GroupNotFound.
 
         >>> def example(address: str) -> None:
@@ -317,7 +304,7 @@ class Admin:
         """
         return call(self._async.group_offsets(name))
 
-    def commit_offsets(self, name: str, offsets: Offsets) -> list[CommitResult]:
+    def commit_offsets(self, name: str, offsets: committed_offsets.Offsets) -> list[committed_offsets.CommitResult]:
         """Commits offsets of a group without members, for readers without a session. A refusal is returned per
         partition, a temporary one after retries. A committed offset never goes back: a higher one stays and is
         returned; to go back use `reset_group`.
@@ -336,7 +323,7 @@ class Admin:
         """
         return call(self._async.commit_offsets(name, offsets))
 
-    def delete_group(self, name: GroupName, *, dry_run: bool = False) -> GroupDeletion:
+    def delete_group(self, name: GroupName, *, dry_run: bool = False) -> results.GroupDeletion:
         """Deletes a group without members, with its committed offsets. With `dry_run` nothing changes, and the answer
         is the effect. Raises GroupNotFound, GroupNotEmpty.
 
@@ -353,7 +340,7 @@ class Admin:
 
     def move_partition(
         self, name: TopicName, partition: PartitionIndex, replicas: ReplicaIds, *, dry_run: bool = False
-    ) -> PartitionMove:
+    ) -> results.PartitionMove:
         """Reassigns a partition to other, more or fewer brokers: their ids, the preferred leader first.
 
         Returns once it is decided; `describe_topic` shows when it is done. With `dry_run` nothing changes, and the
@@ -373,7 +360,7 @@ class Admin:
         *,
         accept_loss: AcceptLoss = False,
         dry_run: bool = False,
-    ) -> LeaderElection:
+    ) -> results.LeaderElection:
         """Elects a replica leader of a partition without one, even if it lacks committed records. The last resort, when
         the complete replicas are damaged or will not come back: the others truncate to it.
 
@@ -389,7 +376,7 @@ class Admin:
 
     def drain_broker(
         self, broker: BrokerId, *, undo: Annotated[bool, Input("Let it lead again.")] = False, dry_run: bool = False
-    ) -> BrokerDrain:
+    ) -> results.BrokerDrain:
         """Drains a broker before a stop: it hands over its leadership; with `undo` it may lead again.
 
         Returns at the start: call again until it leads no partition. With `dry_run` nothing changes, and the answer
@@ -402,7 +389,7 @@ class Admin:
         """
         return call(self._async.drain_broker(broker, undo=undo, dry_run=dry_run))
 
-    def resume(self, broker: OneBroker = None, *, dry_run: bool = False) -> Resumed:
+    def resume(self, broker: OneBroker = None, *, dry_run: bool = False) -> results.Resumed:
         """Restarts parts of a broker that failed of an unexpected error: partitions, slots, groups, transactional ids.
         Without an id on every broker. The answer has those that are stopped after that; with `dry_run` those that are
         now. Raises BrokerNotFound, and Timeout if the metadata store does not answer.
@@ -416,7 +403,7 @@ class Admin:
         """
         return call(self._async.resume(broker, dry_run=dry_run))
 
-    def recover_cluster(self, *, accept: str = "") -> ClusterRecovery:
+    def recover_cluster(self, *, accept: str = "") -> recovery.ClusterRecovery:
         """Makes brokers accept a metadata store that went back in time or was emptied. Give this Admin the addresses of
         all brokers: the contents of their data folders decide.
 
@@ -482,7 +469,7 @@ class Admin:
         groups: Iterable[str] = (),
         step_s: int = 1,
         since_us: int = 0,
-    ) -> History:
+    ) -> cluster_history.History:
         """The history of a broker's figures, and the events of the cluster, as long as it keeps them: each second of a
         quarter of an hour or, with a step of minutes, a day. Also figures of topics, counted as their leader, and of
         groups, wherever they are coordinated; unknown figures have no track. To continue from an earlier answer, give

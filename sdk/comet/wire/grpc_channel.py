@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
-from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
-from google.rpc.status_pb2 import Status
 
 from comet import limits
 from comet.errors import BY_CODE, CometError, Internal, InvalidArgument, Timeout, Unavailable, from_code
 from comet.wire.acting import ActingFor
-from comet.wire.bearer import HEADER, SCHEME, Bearer
-from comet.wire.tls import TlsFiles
 from comet.wire.transport import Channel, Stream
+
+if TYPE_CHECKING:
+    from comet.wire.bearer import Bearer
+    from comet.wire.tls import TlsFiles
 
 M = TypeVar("M", bound=Message)
 
@@ -108,11 +108,19 @@ class GrpcChannel:
 
     def _credential(self) -> tuple[tuple[str, str], ...]:
         """The metadata with the access key or token as it is now. Raises Unavailable."""
-        return () if self._bearer is None else ((HEADER, SCHEME + self._bearer.text()),)
+        if self._bearer is None:
+            return ()
+        from comet.wire.bearer import HEADER, SCHEME  # here: most clients have none
+
+        return ((HEADER, SCHEME + self._bearer.text()),)
 
     async def _has_other_than(self, refused: tuple[tuple[str, str], ...]) -> bool:
         """Whether there is another credential than a refused one. It then stands in for it."""
-        if self._bearer is None or not await self._bearer.renewed(refused[0][1].removeprefix(SCHEME)):
+        if self._bearer is None:
+            return False
+        from comet.wire.bearer import SCHEME
+
+        if not await self._bearer.renewed(refused[0][1].removeprefix(SCHEME)):
             return False
         self._metadata = self._credential()
         return self._metadata != refused
@@ -201,6 +209,9 @@ def _sent_error(error: grpc.aio.AioRpcError, message: str) -> CometError | None:
     for name, value in error.trailing_metadata() or ():
         if name != STATUS_DETAILS or not isinstance(value, bytes):
             continue
+        from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo  # here: most calls succeed
+        from google.rpc.status_pb2 import Status
+
         try:
             status = Status.FromString(value)
         except DecodeError:

@@ -15,7 +15,6 @@ from comet.entities import (
     TopicInfo,
 )
 from comet.errors import CometError, Internal, InvalidArgument, from_code
-from comet.records import Content
 from comet.settings.topic import TOPIC_SETTINGS, SettingSource, TopicConfig, TopicDefaults, plain, topic_setting
 from comet.types import (
     AtOffset,
@@ -24,7 +23,6 @@ from comet.types import (
     Latest,
     Position,
 )
-from comet.v1 import records_pb2 as records_pb
 from comet.v1 import types_pb2 as pb
 
 _CODE_PREFIX: Final = "ERROR_CODE_"
@@ -255,24 +253,3 @@ def position_from_pb(message: pb.Position) -> Position:
         case "earliest":
             return Earliest()
     raise InvalidArgument("a position needs one of offset, timestamp_us, earliest, latest")
-
-
-# ---- requests with an idempotency key
-
-
-def contents_of(request: records_pb.PublishRequest) -> list[Content]:
-    """The contents of its records, each with the partition that the request or the record names."""
-    whole = request.partition if request.HasField("partition") else -1
-    return [_content(record, whole) for record in request.records]
-
-
-def _content(record: records_pb.Record, whole: int) -> Content:
-    """A record's content, with the partition of its request, or a negative number for any."""
-    key, value, headers = record.key, record.value, record.headers
-    return Content(
-        record.partition if whole < 0 and record.HasField("partition") else whole,
-        record.timestamp_us,
-        key if key or record.HasField("key") else None,
-        value if value or record.HasField("value") else None,
-        [(header.name, header.value) for header in headers] if headers else (),
-    )
