@@ -110,8 +110,9 @@ def own_broker(folder: Path | None, *options: str, log: Path | None = None) -> I
     """A fresh broker on a fresh folder (below `folder`, if one is given), both removed afterwards."""
     data = Path(tempfile.mkdtemp(prefix="comet-bench-", dir=folder))
     try:
-        with served("the broker", "comet_broker", "--data", str(data), "--port", "0", *options, log=log) as child:
-            yield Broker(child.line(START_TIMEOUT_S), ProcessMeter(child.pid))
+        words = ("broker", "--json", "--data", str(data), "--port", "0", *options)
+        with served("the broker", "comet.cli", *words, log=log) as child:
+            yield Broker(json.loads(child.line(START_TIMEOUT_S))["address"], ProcessMeter(child.pid))
     finally:
         shutil.rmtree(data, ignore_errors=True)
 

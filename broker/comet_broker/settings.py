@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +34,9 @@ def _row(
 
 def _topic_row(row: TopicSetting) -> Setting:
     about = f"Default {row.name} of a new topic."
-    return Setting(_TOPIC + row.name, "value", about, default=row.default, parse=row.parse, format=row.format)
+    return Setting(
+        _TOPIC + row.name, "value", about, default=row.default, parse=row.parse, format=row.format, words=row.words
+    )
 
 
 SETTINGS: Final = (
@@ -102,11 +103,6 @@ class LoadedSettings:
     log_level: str
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds --config and a flag for every setting that may have one. The default of each is None: not given."""
-    TABLE.add_flags(parser)
-
-
 def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> LoadedSettings:
     """Merges flags (by setting name; None: not given), environment and file. Raises InvalidArgument, naming the source
     of the wrong value."""
@@ -128,13 +124,6 @@ def _config(values: Mapping[str, Any]) -> BrokerConfig:
         if not name.startswith(_TOPIC) and name != "log_level"
     }
     return BrokerConfig(**{"data": Path(str(_default("data"))), **own}, topic_defaults=TopicConfig(**topic))
-
-
-def parse(
-    parser: argparse.ArgumentParser, arguments: Sequence[str] | None, environ: Mapping[str, str]
-) -> LoadedSettings:
-    """Reads a command line that has the flags of `add_flags`."""
-    return load(vars(parser.parse_args(arguments)), environ)
 
 
 def described(config: BrokerConfig) -> list[dict[str, str]]:

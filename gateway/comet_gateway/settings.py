@@ -8,8 +8,7 @@ Limits are settings, too.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -155,11 +154,6 @@ class Loaded:
     log_level: str
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds a flag for every setting, and --config. An absent flag stays None."""
-    TABLE.add_flags(parser)
-
-
 def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
     """Merges flags (by setting name; None: not given), environment and file. Raises InvalidArgument.
 
@@ -177,11 +171,6 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
     plain = {name: value for name, value in values.items() if name not in _LIMITS}
     config = GatewayConfig(**plain, limits=limits)
     return Loaded(config, config.log_level)
-
-
-def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None, environ: Mapping[str, str]) -> Loaded:
-    """Parses a command line with the flags of `add_flags`."""
-    return load(vars(parser.parse_args(arguments)), environ)
 
 
 def markdown() -> str:

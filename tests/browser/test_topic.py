@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -349,9 +350,9 @@ def guarded(stage: Stage, folder: Path) -> Iterator[str]:
         for name, role in TOKENS.items()
     ]
     file.write_text("\n".join(rows))
-    command = python_module("comet_gateway", "--bootstrap", stage.broker, "--port", "0", "--tokens-file", str(file))
-    with started(Child("gateway", command, piped=True)) as child:
-        yield child.line(60)
+    words = ("--bootstrap", stage.broker, "--port", "0", "--tokens-file", str(file), "--json")
+    with started(Child("gateway", python_module("comet.cli", "gateway", *words), piped=True)) as child:
+        yield json.loads(child.line(60))["url"]
 
 
 def token(name: str) -> str:

@@ -205,7 +205,8 @@ async def test_a_topic_of_dead_letters_that_is_deleted_is_there_again(monkeypatc
 @asynccontextmanager
 async def process(data: Path, port: int) -> AsyncGenerator[Child, None]:
     """A broker that is killed at the end."""
-    child = Child("broker", python_module("comet_broker", "--data", str(data), "--port", str(port)), piped=True)
+    words = ("broker", "--data", str(data), "--port", str(port))
+    child = Child("broker", python_module("comet.cli", *words), piped=True)
     child.start()
     try:
         await asyncio.to_thread(child.line, 60)

@@ -26,6 +26,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 import comet
+from comet.cli._exit import UNAVAILABLE, USAGE
 from comet.processes.ports import HeldPorts
 from comet.security.certificates import Authority
 from comet_gateway import GatewayConfig
@@ -61,7 +62,7 @@ class Gateway:
 @contextmanager
 def gateway(*words: str, **environ: str) -> Iterator[Gateway]:
     with subprocess.Popen(
-        [sys.executable, "-m", "comet_gateway", "--json", "--port", "0", *words],
+        [sys.executable, "-m", "comet.cli", "gateway", "--json", "--port", "0", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -77,17 +78,17 @@ def gateway(*words: str, **environ: str) -> Iterator[Gateway]:
                 process.kill()
 
 
-def refused(*words: str, **environ: str) -> str:
+def refused(*words: str, code: int = USAGE, **environ: str) -> str:
     """What it says when it does not start."""
     done = subprocess.run(
-        [sys.executable, "-m", "comet_gateway", "--port", "0", *words],
+        [sys.executable, "-m", "comet.cli", "gateway", "--port", "0", *words],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         env=os.environ | environ,
         check=False,
     )
-    assert done.returncode == 1, done
+    assert done.returncode == code, done
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -136,7 +137,7 @@ def test_what_makes_no_sense_does_not_start(words: list[str], complaint: str) ->
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert "cannot listen" in refused("--port", str(taken.getsockname()[1]))
+        assert "cannot listen" in refused("--port", str(taken.getsockname()[1]), code=UNAVAILABLE)
 
 
 def test_wider_than_loopback_with_tokens_behind_a_proxy(tmp_path: Path) -> None:

@@ -51,12 +51,12 @@ def test_comet_up_starts_a_gateway_and_keeps_it(tmp_path: Path) -> None:
     with up("--data", str(tmp_path / "data")) as (process, document, says):
         url = document["gateway"]
         _until_ready(url)
-        (child,) = [one for one in psutil.Process(process.pid).children() if "comet_gateway" in one.cmdline()]
+        (child,) = [one for one in psutil.Process(process.pid).children() if "gateway" in one.cmdline()]
         child.kill()
         assert "was killed by SIGKILL" in says()
         assert "gateway restarted" in says()
         _until_ready(url)
-        (child,) = [one for one in psutil.Process(process.pid).children() if "comet_gateway" in one.cmdline()]
+        (child,) = [one for one in psutil.Process(process.pid).children() if "gateway" in one.cmdline()]
     assert not child.is_running()
 
 

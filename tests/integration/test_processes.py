@@ -79,6 +79,14 @@ def test_a_child_that_crashes_is_reported_with_the_end_of_its_log(make: Make, tm
     assert child.last_lines("fir") == ["first"]
 
 
+def test_the_reason_of_a_command_is_its_error_and_not_the_hint_after_it(make: Make, tmp_path: Path) -> None:
+    log = tmp_path / "child.log"
+    child = make("import sys; sys.exit('error: no luck [X]\\nhint: try again')", log=log, address="127.0.0.1:1")
+    child.start()
+    with pytest.raises(ChildEnded, match=r"before it was ready: error: no luck \[X\]$"):
+        child.wait_ready(WITHIN_S)
+
+
 def test_without_a_log_each_line_goes_to_stderr_after_the_name(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
     child = make("import sys; print('warned', file=sys.stderr); sys.exit('no luck')", name="worker", piped=True)
     child.start()

@@ -43,8 +43,8 @@ class Process:
 
     def __init__(self, data: Path, port: int) -> None:
         self.address = f"127.0.0.1:{port}"
-        words = ("--data", str(data), "--port", str(port))
-        self.child = Child("broker", python_module("comet_broker", *words), piped=True)
+        words = ("broker", "--data", str(data), "--port", str(port))
+        self.child = Child("broker", python_module("comet.cli", *words), piped=True)
 
     async def start(self) -> None:
         """Returns when it serves: then it prints its address."""

@@ -21,14 +21,14 @@ LOOK_S: Final = 0.1
 
 
 class GatewayProcess:
-    """`python -m comet_gateway`. Keeps its port over restarts, so that clients find it again."""
+    """`comet gateway`. Keeps its port over restarts, so that clients find it again."""
 
     def __init__(self, folder: Path, brokers: list[str], *options: str) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder.parent / f"{folder.name}.log"
         words = ("--bootstrap", ",".join(brokers), "--port", str(self.port), *options)
-        self._child = Child("gateway", python_module("comet_gateway", *words), log=self.log)
+        self._child = Child("gateway", python_module("comet.cli", "gateway", *words), log=self.log)
         self.broker = brokers[0]
         self.ready_bytes = 0  # of memory, when it was ready last
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ STOP_S_MAX: Final = 30.0
 
 
 class BrokerProcess:
-    """`python -m comet_broker` on a data folder. Keeps its port over restarts, so that clients find it again.
+    """`comet broker` on a data folder. Keeps its port over restarts, so that clients find it again.
 
     `within` is a command that runs the one behind it, with less of something.
     """
@@ -64,14 +65,15 @@ class BrokerProcess:
 
     def launch(self) -> None:
         """Starts the process; `wait_ready` says when it takes requests."""
-        words = ("--data", str(self.data), "--port", str(self.port), *self._options)
-        self._child = Child("broker", [*self._within, *python_module("comet_broker", *words)], log=self.log, piped=True)
+        words = ("broker", "--json", "--data", str(self.data), "--port", str(self.port), *self._options)
+        self._child = Child("broker", [*self._within, *python_module("comet.cli", *words)], log=self.log, piped=True)
         self._child.start()
 
     def wait_ready(self) -> None:
         """Returns once the broker has printed its address; fails with what it wrote instead."""
         assert self._child is not None
-        assert self._child.line(START_S_MAX) == self.address, f"the broker did not start:\n{self.said()}"
+        line = self._child.line(START_S_MAX)
+        assert line and json.loads(line)["address"] == self.address, f"the broker did not start:\n{self.said()}"
 
     def start(self) -> None:
         self.launch()

@@ -68,7 +68,7 @@ def test_an_idle_broker_stops_at_once_on_sigterm(tmp_path: Path) -> None:
 def test_a_second_broker_on_the_same_folder_is_told_who_has_it(tmp_path: Path) -> None:
     with broker(tmp_path / "data") as process:
         second = run_command(
-            [executable, "-m", "comet_broker", "--data", str(process.data), "--port", "0"],
+            [executable, "-m", "comet.cli", "broker", "--data", str(process.data), "--port", "0"],
             capture_output=True,
             text=True,
             timeout=STOP_S_MAX,

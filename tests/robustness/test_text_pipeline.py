@@ -47,7 +47,7 @@ class Pipeline:
         self.lines = folder / "lines.txt"
         self.port = free_port()
         address = self.broker.address
-        gateway = ("-m", "comet_gateway", "--bootstrap", address, "--port", str(self.port))
+        gateway = ("-m", "comet.cli", "gateway", "--bootstrap", address, "--port", str(self.port))
         self.parts = [
             Part("gateway", folder / "gateway.log", *gateway),
             Part("lower.py", folder / "lower.log", str(PIPELINE / "lower.py"), address, "lower-1"),

@@ -131,9 +131,9 @@ def test_the_way_it_ended_is_reported() -> None:
 def test_a_broker_that_gave_up_while_etcd_stood_still_is_started_again(tmp_path: Path) -> None:
     cluster, one = LocalCluster(tmp_path, 1), FakeChild("broker-1")
     cluster.etcd, cluster.brokers = FakeChild("etcd"), [one]
-    one.code, one.words = 1, "comet_broker: etcd does not answer: 127.0.0.1:2379: not reachable"
+    one.code, one.words = 1, "error: etcd does not answer: 127.0.0.1:2379: not reachable [UNAVAILABLE]"
     cluster._wait(lambda: one.starts == 1, cluster.members)
-    one.code, one.words = 1, "comet_broker: its disk is full"
+    one.code, one.words = 1, "error: its disk is full [DISK_FULL]"
     with pytest.raises(Unavailable, match="disk is full"):
         cluster._wait(lambda: False, cluster.members)
 

@@ -17,9 +17,12 @@ import typer
 from typer.testing import CliRunner
 
 from comet.cli._coercion import converted
-from comet.cli._commands import COMMANDS, app, module_of
+from comet.cli._commands import COMMANDS, app, loaded_command, module_of
 from comet.cli._guard import guarded
+from comet.settings.server import Table
+from comet_broker.settings import TABLE as BROKER_TABLE
 from comet_gateway.http.auth import TokenFile
+from comet_gateway.settings import TABLE as GATEWAY_TABLE
 
 NOBODY = "127.0.0.1:1"  # nothing listens on port 1
 
@@ -72,7 +75,7 @@ PANELS = {
 @pytest.mark.parametrize("command", PANELS)
 def test_the_settings_of_a_server_stand_in_panels(command: str) -> None:
     shown = runner.invoke(app, [command, "--help"], prog_name="comet").stdout
-    assert shown.startswith(f"Usage: comet {command} [OPTIONS]\n\n")
+    assert shown.startswith(f"Usage: comet {command} [OPTIONS]")
     _, *parts = re.split(r"\n\n(\w[^\n]*):\n", shown)
     panels = dict(zip(parts[::2], parts[1::2], strict=True))
     assert "--help" in panels["Options"] and "--json" in panels["Options"] and "--config" in panels["Options"]
@@ -80,6 +83,71 @@ def test_the_settings_of_a_server_stand_in_panels(command: str) -> None:
         assert panels[panel].lstrip().startswith(flag)
     assert "Other settings" not in panels
     assert shown.count("\n  --") > 40
+
+
+@pytest.mark.parametrize(("command", "table"), [("broker", BROKER_TABLE), ("gateway", GATEWAY_TABLE)])
+def test_each_setting_of_a_server_is_an_option_but_secrets(command: str, table: Table) -> None:
+    with loaded_command(command).make_context(command, [], resilient_parsing=True) as context:
+        options = {one.name: one for one in context.command.get_params(context)}
+    assert options.keys() - {"json_output", "config", "help"} == {row.name for row in table.rows if row.flag}
+    assert not [row.name for row in table.rows if row.secret and row.name in options]
+    for row in table.rows:
+        if row.flag:
+            assert options[row.name].opts == [row.flag]
+            assert row.about in options[row.name].help and row.shown_default in options[row.name].help
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["broker", "--prot", "1"], "No such option: --prot (Possible options: --host, --port)"),
+        (["broker", "--port", "x"], "Invalid value for '--port': port takes a whole number, not 'x'"),
+        (["broker", "--port", "70000"], "Invalid value for '--port': port must be between 0 and 65535"),
+        (["broker", "--topic-flush", "never"], "Invalid value for '--topic-flush': flush must be always, interval or"),
+        (["broker", "extra"], "Got unexpected extra argument(s) (extra)"),
+        (["broker", "--por", "1"], "No such option: --por"),  # no abbreviation: a later option could change its meaning
+        (["gateway", "--drain-s", "soon"], "Invalid value for '--drain-s'"),
+        (["gateway", "tokn"], "No such command 'tokn'. Did you mean 'token'?"),
+        (["gateway", "token"], "Missing argument 'NAME'"),
+        (["gateway", "token", "me", "--role", "root"], "'root' is not one of 'viewer', 'operator', 'admin'"),
+    ],
+)
+def test_a_server_refuses_options_as_other_commands_do(words: list[str], message: str) -> None:
+    shown = runner.invoke(app, words, prog_name="comet")
+    usage, tried, _, error = shown.stderr.rstrip("\n").split("\n", 3)
+    command = " ".join(words[:2] if words[:2] == ["gateway", "token"] else words[:1])
+    assert usage.startswith(f"Usage: comet {command} [OPTIONS]")
+    assert tried == f"Try 'comet {command} -h' for help."
+    assert error.startswith("Error: ") and message in error
+    assert (shown.exit_code, shown.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("comet broker --wire", ["--wire", "--wire-socket", "--wire-port"]),
+        ("comet broker --topic-flush ", ["always", "interval", "os"]),
+        ("comet broker --wire y", ["yes"]),
+        ("comet broker --log-level w", ["warning"]),
+        ("comet broker --data ne", ["near/", "nearest.pem"]),
+        ("comet broker --data near/", ["near/data"]),
+        ("comet broker --data none/", []),
+        ("comet gateway --config near/d", ["near/data"]),
+        ("comet gateway --sea", ["--searches-max", "--search-records-max", "--search-bytes-max", "--search-s"]),
+        ("comet gateway to", ["token"]),
+        ("comet gateway token me --role o", ["operator"]),
+    ],
+)
+def test_options_of_a_server_are_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, completed: list[str]
+) -> None:
+    (tmp_path / "near").mkdir()
+    (tmp_path / "near/data").touch()
+    (tmp_path / "nearest.pem").touch()
+    monkeypatch.chdir(tmp_path)
+    asked = {"_COMET_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    shown = runner.invoke(app, [], prog_name="comet", env=asked)
+    assert shown.stdout.split() == completed
 
 
 def test_a_token_is_shown_once_with_the_row_that_knows_it(tmp_path: Path) -> None:
@@ -242,7 +310,16 @@ def test_a_command_imports_itself_alone() -> None:
     found = _imported(_running("topic", "list", "--bootstrap", NOBODY))
     assert "grpc" in found
     assert not found & {"pydantic", "rich", "numpy", "pyarrow", "comet_broker", "comet_gateway", "comet.producer"}
-    assert found & commands <= {"comet.cli.topic", "comet.cli.cluster"}
+    assert found & commands == {"comet.cli.topic"}
+
+
+def test_the_help_of_a_server_imports_its_settings_alone() -> None:
+    found = _imported(_running("broker", "--help"))
+    assert "comet_broker.settings" in found
+    assert not found & ((HEAVY | {"pydantic", "comet_broker.server", "comet.admin"}) - {"comet_broker"})
+    found = _imported(_running("gateway", "--help"))
+    assert "comet_gateway.settings" in found
+    assert not found & {"grpc", "asyncio", "fastapi", "pydantic", "rich", "uvicorn", "comet_web", "comet_gateway.app"}
 
 
 def test_an_interrupt_before_the_commands_are_loaded_is_none_of_pythons() -> None:

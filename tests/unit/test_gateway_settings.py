@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -13,17 +12,16 @@ import pytest
 from comet.errors import InvalidArgument
 from comet.settings.server import Setting
 from comet_gateway.config import GatewayConfig, Limits
-from comet_gateway.settings import SETTINGS, Loaded, add_flags, load, markdown, parse
+from comet_gateway.settings import SETTINGS, Loaded, load, markdown
 
 
 def told(*words: str, file: str = "", folder: Path | None = None, **environ: Any) -> Loaded:
-    parser = argparse.ArgumentParser()
-    add_flags(parser)
+    flags = dict(zip(words[::2], words[1::2], strict=True))
     if folder is not None:
         path = folder / "gateway.toml"
         path.write_text(file)
-        words = (*words, "--config", str(path))
-    return parse(parser, words, environ)
+        flags["--config"] = str(path)
+    return load({flag[2:].replace("-", "_"): text for flag, text in flags.items()}, environ)
 
 
 def value_of(found: Loaded, name: str) -> object:

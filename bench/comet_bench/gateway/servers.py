@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +23,8 @@ class Served:
 
 @contextmanager
 def start_gateway(address: str) -> Iterator[Served]:
-    with served("the gateway", "comet_gateway", "--bootstrap", address, "--port", "0") as child:
-        port = urlsplit(child.line(START_TIMEOUT_S).strip()).port
+    with served("the gateway", "comet.cli", "gateway", "--bootstrap", address, "--port", "0", "--json") as child:
+        port = urlsplit(json.loads(child.line(START_TIMEOUT_S))["url"]).port
         assert port is not None
         yield Served(child, port)
 

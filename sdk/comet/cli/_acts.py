@@ -36,6 +36,7 @@ from comet.cli._options import (
     complete_topic,
 )
 from comet.cli._output import note, print_json, print_table
+from comet.cli._panels import LazyCommand, PanelCommand
 from comet.errors import InvalidArgument
 from comet.units import format_bytes, parse_number, parse_value, time_text
 
@@ -50,7 +51,7 @@ def act_command(app: typer.Typer, name: str, *, more: str = "") -> Callable[[F],
     """Registers a command that has a function of its own, with the words and help of its act; `more` are further
     sentences of it."""
     act = ACTS[name]
-    return app.command(_last_word(act), help=f"{act.text} {more}".rstrip())
+    return app.command(_last_word(act), help=f"{act.text} {more}".rstrip(), cls=PanelCommand)
 
 
 def title(operation: str, **names: object) -> str:
@@ -63,14 +64,13 @@ def title(operation: str, **names: object) -> str:
 # ---- made commands
 
 
-class ActCommand(TyperCommand):
-    """The command of an act, made from its row. It reads the act's parameters when it is used, so that a list of
-    commands imports nothing heavy."""
+class ActCommand(LazyCommand):
+    """The command of an act, made from its row and the parameters of its method."""
 
     act: ClassVar[Act]
 
-    def make_context(self, *arguments: Any, **options: Any) -> Any:
-        return made_command(self.act).make_context(*arguments, **options)
+    def made(self) -> TyperCommand:
+        return made_command(self.act)
 
 
 def add_commands(app: typer.Typer, group: str, acts: Iterable[Act] = ACTS.values()) -> None:

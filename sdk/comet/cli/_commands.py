@@ -15,8 +15,8 @@ from comet.cli._coercion import defer_conversion
 from comet.cli._guard import reraise_all
 from comet.wire.version import VERSION
 
-# In the order of `comet --help`. The module of a command has its name, or the one below, and a function of that name or
-# a group `app`.
+# In the order of `comet --help`. The module of a command has its name, or the one below, and a function of that name,
+# with a class COMMAND if it is made in another way, or a group `app`.
 COMMANDS: Final = (
     *("up", "broker", "gateway", "topic", "produce", "consume", "search", "export", "import", "group"),
     *("dead-letters", "cluster", "acl", "key", "role", "quota", "alert", "context", "security"),
@@ -52,8 +52,7 @@ def loaded_command(name: str) -> Any:
     if hasattr(module, "app"):
         around.add_typer(module.app, name=name)
     else:
-        settings = getattr(module, "PASS_ON", None)
-        around.command(name, context_settings=settings, add_help_option=settings is None)(getattr(module, name))
+        around.command(name, cls=getattr(module, "COMMAND", None))(getattr(module, name))
     group: Any = typer.main.get_command(around)
     return group.commands[name]
 

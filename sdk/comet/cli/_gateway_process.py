@@ -62,7 +62,7 @@ class GatewayProcess:
         port = port if self._held is None else self._held.numbers[0]
         address = f"{LOCALHOST}:{port}"
         self.url = f"http://{address}"
-        command = python_module("comet_gateway", "--bootstrap", bootstrap, "--port", str(port), *options)
+        command = python_module("comet.cli", "gateway", "--bootstrap", bootstrap, "--port", str(port), *options)
         self.child = Child("gateway", command, log=folder / "gateway.log", address=address, environment=environment)
         self._keeper = restarting([self.child])
         self._ending = asyncio.Event()

@@ -152,7 +152,7 @@ def _registered(address: str) -> int:
 
 def _broker_command(settings: Mapping[str, str]) -> list[str]:
     words = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items() if value]
-    return python_module("comet_broker", *words)
+    return python_module("comet.cli", "broker", *words)
 
 
 def _child(folder: Path, name: str, command: list[str], address: str, environment: Mapping[str, str]) -> Child:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from comet.types import GroupSummary
 
 DEFAULT_BOOTSTRAP: Final = client.DEFAULT_BOOTSTRAP
-# Of a command whose options are those of a server: they go to the server's own parser, --help too.
-PASSED_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 COMPLETION_TIMEOUT_S: Final = 1.0
 
 Bootstrap = Annotated[

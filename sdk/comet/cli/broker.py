@@ -1,41 +1,55 @@
-"""`comet broker`: one broker of a real deployment. The broker itself makes the parser from its table of settings, so
-that this command, the environment and the settings file always agree."""
+"""`comet broker`: one broker of a real deployment. Its options are made from the broker's table of settings, so that
+this command, the environment and the settings file always agree."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 import typer
+from typer.core import TyperCommand
 
 from comet.cli._guard import guarded
-from comet.cli._options import PASSED_ON, Json
+from comet.cli._options import Json
 from comet.cli._output import note, print_json
-from comet.cli._panels import BROKER_PANELS, settings_parser
+from comet.cli._panels import BROKER_PANELS, LazyCommand, PanelCommand, with_settings
 from comet.errors import Unavailable
 
 if TYPE_CHECKING:
     from comet_broker.server import Server
 
-PASS_ON = PASSED_ON
 ABOUT: Final = """\
 Run one broker of a cluster, or a single one; SIGTERM or Ctrl-C drains and stops it. Settings can also be in the
 environment (--session-ms as COMET_SESSION_MS) or in the file of --config or COMET_CONFIG (session_ms = "3s"). A flag
 overrides the environment, and the environment the file. The password for etcd has no flag."""
 
 
-@guarded
-def broker(context: typer.Context, json_output: Json = False) -> None:
-    """Run one broker of a cluster; its metadata is in etcd."""
-    import os
+class BrokerCommand(LazyCommand):
+    """`comet broker` with its options."""
 
+    def made(self) -> TyperCommand:
+        from comet_broker.settings import TABLE
+
+        alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+        alone.command("broker", help=ABOUT, cls=PanelCommand)(with_settings(broker, TABLE, BROKER_PANELS))
+        found = typer.main.get_command(alone)
+        assert isinstance(found, TyperCommand)
+        return found
+
+
+COMMAND = BrokerCommand
+
+
+@guarded
+def broker(json_output: Json = False, **settings: str | None) -> None:
+    """Run one broker of a cluster; its metadata is in etcd."""
     from comet_broker.metadata.store import StoreUnavailable
     from comet_broker.server import serve, set_up_logging
-    from comet_broker.settings import TABLE, parse
+    from comet_broker.settings import load
 
-    parser = settings_parser(context.command_path, ABOUT, TABLE, BROKER_PANELS)
-    arguments = parse(parser, context.args, os.environ)
-    set_up_logging(arguments.log_level)
-    config = arguments.config
+    loaded = load(settings, os.environ)
+    set_up_logging(loaded.log_level)
+    config = loaded.config
 
     def ready(server: Server) -> None:
         data = str(config.data.resolve())

@@ -179,7 +179,9 @@ class Child:
         return [line for line in lines if line.startswith(beginning)]
 
     def last_line(self) -> str:
-        return next(iter(self.last_lines()[-1:]), "its log is empty" if self.log is not None else "no output")
+        """The last line of its output, without the hint that `comet` prints after an error."""
+        lines = (line for line in reversed(self.last_lines()) if not line.startswith("hint: "))
+        return next(lines, "its log is empty" if self.log is not None else "no output")
 
     def ended_early(self, when: str = "") -> ChildEnded:
         """The error of a child that has ended too early, `when`."""

@@ -5,14 +5,13 @@
     session_ms = "5s"        a line of the TOML file that --config, or a variable, names
     3s                       the default
 
-A `Table` lists a server's settings: its flags, their parsing and the documentation page come from it. A secret has no
-flag, because others on the machine can read flags, and its value appears in no message. For the broker and the gateway;
-a name's suffix is its unit, which decides how the value is parsed.
+A `Table` lists a server's settings: its options on the command line, the parsing of all values and the documentation
+page come from it. A secret has no flag, because others on the machine can read flags, and its value appears in no
+message. For the broker and the gateway; a name's suffix is its unit, which decides how the value is parsed.
 """
 
 from __future__ import annotations
 
-import argparse
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from comet.errors import InvalidArgument
 from comet.units import format_value, parse_bytes, parse_duration_ms, parse_number
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+_CHOICES: Final = {"level": LOG_LEVELS, "switch": ("yes", "no")}
 _SWITCH: Final = {
     "true": True,
     "yes": True,
@@ -43,14 +43,8 @@ _METAVAR: Final = {
     "bytes": "SIZE",
     "duration": "TIME",
     "seconds": "TIME",
-    "level": "LEVEL",
-    "switch": "yes|no",
     "value": "VALUE",
 }
-
-
-# A parser, or a group of its options.
-Flags = argparse._ActionsContainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +65,7 @@ class Setting:
     parse: Callable[[str], Any] | None = None
     format: Callable[[Any], str] | None = None
     prefix: str = "COMET_"
+    words: tuple[str, ...] = ()  # that it takes, if `kind` leaves them open
     file_only: bool = False  # neither a flag nor a variable, so that it stands where the next operator reads it
 
     @property
@@ -80,6 +75,16 @@ class Setting:
     @property
     def flag(self) -> str:
         return "" if self.secret or self.file_only else "--" + self.name.replace("_", "-")
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it takes; empty if there are others."""
+        return self.words or _CHOICES.get(self.kind, ())
+
+    @property
+    def metavar(self) -> str:
+        """Its value, in the help of its flag."""
+        return "|".join(self.choices) or _METAVAR[self.kind]
 
     @property
     def shown_default(self) -> str:
@@ -147,17 +152,6 @@ class Table:
         self.by_name = {row.name: row for row in rows}
         self.config_variable = config_variable
         assert len(self.by_name) == len(self.rows)
-
-    def add_flags(self, parser: Flags, group_of: Callable[[str], Flags] | None = None) -> None:
-        """Adds --config and a flag for every setting that is not a secret, to the group of its name if there are any.
-        An absent flag is None."""
-        parser.add_argument("--config", metavar="FILE", help="Settings as TOML, one name = value a line.")
-        for row in self.rows:
-            if row.flag:
-                default = f" Default: {row.shown_default}." if row.shown_default else ""
-                text = (row.about + default).replace("%", "%%")
-                into = parser if group_of is None else group_of(row.name)
-                into.add_argument(row.flag, dest=row.name, metavar=_METAVAR[row.kind], help=text)
 
     def merged(self, flags: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
         """Merges flags (by setting name; None: not given), environment and file into the values that were given.
