@@ -66,7 +66,7 @@ def check_header(h: dict[str, int], available: int) -> None:
         raise FromTheFuture
     n = h["record_count"]
     need(88 < h["length"] <= available, "length")
-    need(1 <= n <= 1_048_576, "record_count")
+    need((0 if h["flags"] & 16 else 1) <= n <= 1_048_576, "record_count")
     need(h["body_size"] % 8 == 0 and 4 * n < h["body_size"] <= 32 * 1024 * 1024, "body_size")
     if h["codec"] == 0:
         need(h["length"] == 88 + h["body_size"], "length without codec")
@@ -82,11 +82,11 @@ def check_header(h: dict[str, int], available: int) -> None:
         need(h["producer_id"] > 0 and h["producer_epoch"] == 0, "KEYED needs a producer id alone")
         need(not h["flags"] & 128, "KEYED is part of no transaction")
     if h["flags"] & 16:
-        need(n - 1 <= h["last_offset_delta"] < 2**31, "last_offset_delta")
+        need(n - 1 <= h["last_offset_delta"] < 1_048_576, "last_offset_delta")
     else:
         need(h["last_offset_delta"] == n - 1, "last_offset_delta")
     need(h["base_offset"] >= 0 and h["base_offset"] + h["last_offset_delta"] + 1 < 2**63, "base_offset")
-    need(h["base_sequence"] >= 0 and h["base_sequence"] + n < 2**63, "base_sequence")
+    need(h["base_sequence"] >= 0 and h["base_sequence"] + h["last_offset_delta"] + 1 < 2**63, "base_sequence")
     need(h["producer_id"] >= 0, "producer_id")
     if h["producer_id"] == 0:
         need(h["base_sequence"] == 0 and h["producer_epoch"] == 0, "not idempotent")
@@ -159,6 +159,7 @@ class Body:
         low, high = self.header["min_timestamp_us"], self.header["max_timestamp_us"]
         if low == high:
             return [low] * self.n
+        need(self.n > 0, "one timestamp without records")
         timestamps = self.numbers("q", self.n)
         need(min(timestamps) == low and max(timestamps) == high, "timestamps")
         return timestamps
@@ -167,7 +168,7 @@ class Body:
         if not self.header["flags"] & 16:
             return list(range(self.n))
         deltas = self.numbers("i", self.n)
-        need(deltas[0] >= 0 and deltas[-1] == self.header["last_offset_delta"], "offset deltas")
+        need(not deltas or (deltas[0] >= 0 and deltas[-1] <= self.header["last_offset_delta"]), "offset deltas")
         for i in range(self.n - 1):
             need(deltas[i] < deltas[i + 1], "offset deltas rise")
         return deltas

@@ -12,9 +12,13 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 small_bytes = st.binary(max_size=12)
 
 
+def columns(codecs: tuple[Codec, ...] = tuple(Codec)) -> st.SearchStrategy[dict[str, Any]]:
+    """The arguments of encode(), now and then of a batch of which no record is left."""
+    return st.integers(0, 19).flatmap(lambda one: empty(codecs) if one == 0 else some(codecs))
+
+
 @st.composite
-def columns(draw: st.DrawFn, codecs: tuple[Codec, ...] = tuple(Codec)) -> dict[str, Any]:
-    """The arguments of encode()."""
+def some(draw: st.DrawFn, codecs: tuple[Codec, ...]) -> dict[str, Any]:
     count = draw(st.integers(1, 12) | st.integers(60, 135))
     if count >= 60 or draw(st.booleans()):  # values of one size take a path of their own
         size = draw(st.integers(0, 9))
@@ -31,21 +35,40 @@ def columns(draw: st.DrawFn, codecs: tuple[Codec, ...] = tuple(Codec)) -> dict[s
     if draw(st.booleans()):
         pairs = st.lists(st.tuples(st.text(max_size=4), small_bytes), max_size=3)
         drawn["headers"] = [draw(st.none() | pairs) if i < 8 else [] for i in range(count)]
-    if draw(st.booleans()):
-        gaps = [draw(st.integers(1, 3)) if i < 8 else 1 for i in range(count)]
-        drawn["offset_deltas"] = [sum(gaps[: i + 1]) - 1 for i in range(count)]
+    drawn |= draw(offsets(count))
     for name in ("due", "expiry"):
         if draw(st.booleans()):
             drawn[name] = [draw(int64) if i < 8 else -i for i in range(count)]
     if draw(st.booleans()):
         drawn["producer_id"] = draw(st.integers(1, 2**63 - 1))
         drawn["producer_epoch"] = draw(st.integers(0, 2**32 - 1))
-        drawn["base_sequence"] = draw(st.integers(0, 2**63 - 1 - count))
+        drawn["base_sequence"] = draw(st.integers(0, 2**63 - 1 - (1 << 20)))
         drawn["transactional"] = draw(st.booleans())
         if not drawn["transactional"] and draw(st.booleans()):
             drawn |= {"keyed": True, "producer_epoch": 0}
     drawn["schema_id"] = draw(st.integers(0, 2**32 - 1))
     return drawn
+
+
+@st.composite
+def offsets(draw: st.DrawFn, count: int) -> dict[str, Any]:
+    drawn: dict[str, Any] = {}
+    if draw(st.booleans()):
+        gaps = [draw(st.integers(1, 3)) if i < 8 else 1 for i in range(count)]
+        drawn["offset_deltas"] = [sum(gaps[: i + 1]) - 1 for i in range(count)]
+    if draw(st.booleans()):
+        drawn["span"] = drawn.get("offset_deltas", [count - 1])[-1] + 1 + draw(st.integers(0, 2) | st.just(1 << 19))
+    return drawn
+
+
+@st.composite
+def empty(draw: st.DrawFn, codecs: tuple[Codec, ...]) -> dict[str, Any]:
+    span, sequence = draw(st.integers(1, 1 << 20)), draw(st.integers(0, 2**63 - 1 - (1 << 20)))
+    producer = {"producer_id": draw(st.integers(1, 2**63 - 1)), "base_sequence": sequence}
+    return {
+        "values": [], "timestamps": draw(int64), "span": span, "codec": draw(st.sampled_from(codecs)),
+        **(producer if draw(st.booleans()) else {}),
+    }  # fmt: skip
 
 
 def build(drawn: dict[str, Any]) -> bytes:

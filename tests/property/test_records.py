@@ -55,9 +55,10 @@ def test_what_was_encoded_is_decoded(drawn: Columns) -> None:
     assert batch.header.transactional == drawn.get("transactional", False) and not batch.header.control
     assert batch.header.keyed == drawn.get("keyed", False)
     assert (batch.header.min_timestamp_us, batch.header.max_timestamp_us) == (
-        min(batch.timestamps),
-        max(batch.timestamps),
+        min(batch.timestamps, default=stamps),
+        max(batch.timestamps, default=stamps),
     )
+    assert batch.header.span == drawn.get("span", drawn.get("offset_deltas", [count - 1])[-1] + 1)
 
 
 @given(
@@ -159,8 +160,8 @@ def test_the_encoding_is_canonical(drawn: Columns) -> None:
     data = build(drawn)
     batch = decode(data)
     again = drawn | {
-        "values": batch.values, "keys": batch.keys, "timestamps": batch.timestamps, "headers": batch.headers,
-        "offset_deltas": batch.deltas, "due": batch.due, "expiry": batch.expiry,
+        "values": batch.values, "keys": batch.keys, "timestamps": batch.timestamps or drawn["timestamps"],
+        "headers": batch.headers, "offset_deltas": batch.deltas, "due": batch.due, "expiry": batch.expiry,
         "transactional": batch.header.transactional, "keyed": batch.header.keyed,
     }  # fmt: skip
     assert build(again) == data

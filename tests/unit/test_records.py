@@ -23,6 +23,7 @@ from comet.records import (
     BatchHeader,
     Codec,
     Flag,
+    cover,
     decode,
     encode,
     iterate,
@@ -31,6 +32,7 @@ from comet.records import (
     measure,
     partition_for,
     read_header,
+    take,
     verify,
 )
 from comet.records._header import HEADER
@@ -91,7 +93,7 @@ def test_header_properties() -> None:
     data = join([b"a", b"b"], offset_deltas=[1, 4], producer_id=1, base_sequence=10)
     header = verify(make_stamp(100, 7, 3, len(data)) + data[STAMP_BYTES:], stamped=True)
     assert (header.base_offset, header.append_time_us, header.leader_epoch) == (100, 7, 3)
-    assert (header.last_offset, header.next_offset, header.end_sequence) == (104, 105, 12)
+    assert (header.span, header.next_offset, header.end_sequence) == (5, 105, 15)
     assert header.flags == Flag.OFFSET_DELTAS
 
 
@@ -498,3 +500,73 @@ def test_values_stay_as_they_are_when_the_memory_of_the_batch_changes(sizes: lis
     values = decode(buffer).values
     buffer[:] = bytes(len(buffer))
     assert values == sent
+
+
+# ---- removed records
+
+
+def stamped(data: bytes, base: int = 100) -> bytes:
+    return make_stamp(base, 7, 3, len(data)) + data[STAMP_BYTES:]
+
+
+def test_rows_are_taken_with_all_that_belongs_to_them() -> None:
+    whole = join(
+        [b"a", None, b"c", b"d"], keys=[b"k", b"l", None, b"m"], timestamps=[4, 3, 2, 1],
+        headers=[None, [("h", b"1")], None, None], due=[1, 2, 3, 4], expiry=[5, 6, 7, 8],
+        producer_id=9, producer_epoch=2, base_sequence=50, schema_id=4,
+    )  # fmt: skip
+    before = decode(stamped(whole), stamped=True)
+    batch = decode(take(before, [1, 3]), stamped=True)
+    batch.check()
+    assert (batch.values, batch.keys, batch.timestamps) == ([None, b"d"], [b"l", b"m"], [3, 1])
+    assert (batch.headers, batch.due, batch.expiry) == ([[("h", b"1")], []], [2, 4], [6, 8])
+    assert list(batch.offsets) == [101, 103]
+    kept = (
+        "base_offset", "append_time_us", "leader_epoch", "next_offset", "end_sequence", "producer_id", "producer_epoch",
+        "schema_id",
+    )  # fmt: skip
+    assert [getattr(batch.header, name) for name in kept] == [getattr(before.header, name) for name in kept]
+    again = decode(take(batch, [0]), stamped=True)
+    assert (again.values, list(again.offsets), again.header.next_offset) == ([None], [101], 104)
+
+
+def test_a_batch_without_records_covers_its_offsets() -> None:
+    before = decode(
+        stamped(join([b"a", b"b"], timestamps=[1, 2], keys=[b"k", None], producer_id=9, transactional=True))
+    )
+    data = take(before, [])
+    batch = decode(data, stamped=True)
+    batch.check()
+    assert len(data) == HEADER_BYTES + 8 and len(batch) == 0 and not batch.values and not list(batch.offsets)
+    assert (batch.header.next_offset, batch.header.end_sequence, batch.header.transactional) == (102, 2, True)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_rows_are_taken_from_a_compressed_batch(codec: Codec) -> None:
+    before = decode(stamped(join([b"x" * 100, b"y" * 100, b"x" * 100], codec=codec)))
+    batch = decode(take(before, [0, 2]), stamped=True)
+    assert batch.header.codec == codec
+    assert batch.values == [b"x" * 100] * 2
+
+
+def test_offsets_without_records_are_covered_by_as_few_batches_as_possible() -> None:
+    found = list(iterate(cover(5, 5 + 2 * RECORDS_MAX + 3, append_time_us=7, leader_epoch=3)))
+    assert [(one.header.base_offset, one.header.span) for one in found] == [
+        (5, RECORDS_MAX), (5 + RECORDS_MAX, RECORDS_MAX), (5 + 2 * RECORDS_MAX, 3)
+    ]  # fmt: skip
+    assert {(one.header.leader_epoch, one.header.append_time_us, one.header.producer_id) for one in found} == {
+        (3, 7, 0)
+    }
+    assert all(len(one) == 0 for one in found)
+
+
+@pytest.mark.parametrize("span", [0, 1, RECORDS_MAX + 1])
+def test_a_span_that_ends_before_the_last_record_or_is_too_large_is_refused(span: int) -> None:
+    with pytest.raises(InvalidArgument):
+        encode([b"a", b"b"], timestamps=1, span=span)
+
+
+def test_a_batch_without_records_and_with_two_timestamps_is_refused() -> None:
+    data = with_header(stamped(join([], span=3)), max_timestamp_us=9, min_timestamp_us=1)
+    with pytest.raises(CorruptBatch, match="two timestamps"):
+        decode(data)

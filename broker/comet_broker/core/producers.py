@@ -83,7 +83,7 @@ MARGIN_US: Final = 3_600_000_000
 PROTECTED_US: Final = limits.RETRY_MS_MAX * 1000 + MARGIN_US
 STEP_US: Final = 600_000_000
 
-_FIELDS: Final = 4  # of a remembered batch: first sequence, record count, base offset, append time
+_FIELDS: Final = 4  # of a remembered batch: first sequence, records that were sent, base offset, append time
 _WINDOW_ITEMS: Final = WINDOW_BATCHES * _FIELDS
 _MAGIC: Final = b"COMETPRD"
 _HEAD: Final = struct.Struct("<8sIqI")  # magic, version, offset, producers with windows
@@ -201,7 +201,7 @@ class ProducerTable:
                 f"{header.base_sequence} instead of 0",
                 details={"expected": "0"},
             )
-        duplicate = known.find(header.base_sequence, header.record_count)
+        duplicate = known.find(header.base_sequence, header.span)
         if duplicate is not None:
             return duplicate
         if header.end_sequence <= known.next_sequence:
@@ -227,7 +227,7 @@ class ProducerTable:
                 self.isolation.note_marker(header.producer_id, header.producer_epoch, marker, base_offset)
                 return
             assert not header.control
-            end = base_offset + header.last_offset_delta + 1
+            end = base_offset + header.span
             self.isolation.note_batch(header.producer_id, header.producer_epoch, base_offset, end)
         self._move_clock(append_time_us)
         number = header.producer_id
@@ -236,7 +236,7 @@ class ProducerTable:
             del self._short[number]
             self._producers[number] = known
             self._batches += 1
-        entry = (header.base_sequence, header.record_count, base_offset, append_time_us)
+        entry = (header.base_sequence, header.span, base_offset, append_time_us)
         if known is None or known.epoch != header.producer_epoch:
             self._batches -= 0 if known is None else len(known.window) // _FIELDS
             self._producers[number] = Producer(

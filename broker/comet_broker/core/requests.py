@@ -87,7 +87,7 @@ class Requests:
             self._check_forgotten(header)
             return None
         digest, count, base_offset, append_time_us = _REQUEST.unpack(known)
-        if (digest, count) != (header.base_sequence, header.record_count):
+        if (digest, count) != (header.base_sequence, header.span):
             raise KeyReused(
                 "the idempotency key was used with other content before, at offset "
                 f"{base_offset} (or the topic was given more partitions since); this request was not written",
@@ -112,9 +112,7 @@ class Requests:
     def record(self, header: BatchHeader, base_offset: int, append_time_us: int) -> None:
         """Notes a batch that is in the log now. It counts even if `check` would refuse it: the log is right."""
         known = self._known
-        known[header.producer_id] = _REQUEST.pack(
-            header.base_sequence, header.record_count, base_offset, append_time_us
-        )
+        known[header.producer_id] = _REQUEST.pack(header.base_sequence, header.span, base_offset, append_time_us)
         known.move_to_end(header.producer_id)
         if len(known) > REQUESTS_MAX:
             number, packed = known.popitem(last=False)

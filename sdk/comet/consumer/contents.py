@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -55,11 +56,15 @@ def contents(
             except CorruptRecords as error:
                 yield reader, error
                 continue
+            skip = bisect_left(batch.offsets, since) if base < since else 0
+            if skip == len(batch):  # the others were removed
+                yield reader, end
+                continue
             found = RecordBatch(
                 reader.topic,
                 reader.partition,
                 batch,
-                skip=sum(offset < since for offset in batch.offsets) if base < since else 0,
+                skip=skip,
                 high_watermark=reader.high_watermark,
                 leader_epoch=reader.leader_epoch,
                 serde=serde,

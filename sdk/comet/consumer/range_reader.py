@@ -354,6 +354,9 @@ def _open(
                     return found, expected, epoch or None  # the records before it; the next call raises
                 raise
             skip = bisect_left(batch.offsets, expected) if header.base_offset < expected else 0
+            if skip == len(batch):  # the others were removed
+                expected, epoch = header.next_offset, header.leader_epoch
+                continue
             fitting = max(batch.fitting(skip, bytes_left), 0 if found else 1)
             end = skip + min(records_left, fitting)
             if end == skip:

@@ -5,6 +5,7 @@
     verify(buffer)                            ──►  BatchHeader: all that a broker needs to know
     decode(buffer), iterate(buffer)           ──►  Batch: columns, cut on demand
     opened(header, buffer)                    ──►  the same with a header that was read before
+    take(batch, rows), cover(first, end, ...)     batches that lack records, and cover the offsets of these
     batch.check()                             whether every column holds together, for leaders and readers
     lone_size(header, buffer)                 the same for one small record with nothing but a value
     encode_marker(...), marker_of(batch)      how a transaction ended: a control batch
@@ -38,6 +39,7 @@ from comet.records._header import (
     verify,
 )
 from comet.records._marker import Marker, encode_marker, marker_of
+from comet.records._take import cover, stamped, take
 
 __all__ = [
     "BATCH_BYTES_MAX",
@@ -54,6 +56,7 @@ __all__ = [
     "Flag",
     "Marker",
     "content_bytes",
+    "cover",
     "decode",
     "digest_number",
     "encode",
@@ -67,6 +70,8 @@ __all__ = [
     "opened",
     "partition_for",
     "read_header",
+    "stamped",
+    "take",
     "verify",
 ]
 

@@ -78,6 +78,8 @@ class Batch:
         """Finds where each column lies, in the order of proto/BATCH.md."""
         header, flags, count = self.header, self.header.flags, self.header.record_count
         one_timestamp = header.min_timestamp_us == header.max_timestamp_us
+        if not count and not one_timestamp:
+            raise CorruptBatch("a batch without records has two timestamps")
         self.timestamps_at = -1 if one_timestamp else cursor.take(8 * count)
         self.deltas_at = cursor.take(4 * count) if flags & OFFSET_DELTAS else -1
         self.due_at = cursor.take(8 * count) if flags & DUE else -1
@@ -143,8 +145,9 @@ class Batch:
         if self.deltas_at < 0:
             return range(len(self))
         deltas = read_i32(self.body[self.deltas_at : self.deltas_at + 4 * len(self)])
-        if deltas[0] < 0 or deltas[-1] != self.header.last_offset_delta or not all(map(lt, deltas, deltas[1:])):
-            raise CorruptBatch("the offset deltas do not rise from 0 or more to the last one")
+        outside = len(deltas) > 0 and (deltas[0] < 0 or deltas[-1] > self.header.last_offset_delta)
+        if outside or not all(map(lt, deltas, deltas[1:])):
+            raise CorruptBatch("the offset deltas do not rise, or lie outside of the batch")
         return deltas
 
     @cached_property

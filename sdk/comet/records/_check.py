@@ -2,7 +2,7 @@
 
     offsets         begin at 0, never fall, end at the size of what follows (the walk over the buffers checks that)
     bitmaps         no bit beyond the last record; a null has no bytes
-    deltas          rise from 0 or more to last_offset_delta
+    deltas          rise, from 0 or more to last_offset_delta or less
     timestamps      the smallest and the largest are those of the header: for leaders alone
     header names    are UTF-8, each for itself
 

@@ -269,7 +269,7 @@ def read_present(body: memoryview, at: int, count: int) -> list[bool]:
 def read_nullable(body: memoryview, column: Binary, count: int, *, checked: bool = False) -> list[bytes | None]:
     """The values of a binary column with None where the bitmap says so."""
     values = read_binary(body, column, count, checked=checked)
-    if column.bitmap < 0:
+    if column.bitmap < 0 or not values:
         return values  # type: ignore[return-value]  # a list of bytes that only its new owner will see
     present = read_present(body, column.bitmap, count)
     if any(value and not there for value, there in zip(values, present, strict=True)):

@@ -59,6 +59,7 @@ def encode(
     base_sequence: int = 0,
     schema_id: int = 0,
     offset_deltas: Sequence[int] | None = None,
+    span: int | None = None,
     due: Sequence[int] | None = None,
     expiry: Sequence[int] | None = None,
     transactional: bool = False,
@@ -66,7 +67,8 @@ def encode(
 ) -> list[bytes]:
     """The parts of an unstamped batch, header first; b"".join(parts) is the batch.
 
-    `lengths` is the result of `measure` for the values, if there is one. A `transactional` batch counts
+    `lengths` is the result of `measure` for the values, if there is one. `span` is the number of offsets that the batch
+    covers, if that is more than up to its last record; such a batch may have no records. A `transactional` batch counts
     only once the transaction of its producer and epoch is committed; a `keyed` one is what a request with an
     idempotency key wrote.
 
@@ -77,14 +79,16 @@ def encode(
     [b'a', None]
     """
     count = len(values)
-    if not 0 < count <= RECORDS_MAX:
+    if not 0 < count <= RECORDS_MAX and not (span and not count):
         raise InvalidArgument(f"a batch holds 1 to {RECORDS_MAX} records, not {count}")
-    _check_producer(producer_id, producer_epoch, base_sequence, count)
+    _check_producer(producer_id, producer_epoch, base_sequence, count if span is None else span)
     if transactional and not producer_id:
         raise InvalidArgument("a transactional batch needs a producer id")
     if keyed and (transactional or producer_epoch or not producer_id):
         raise InvalidArgument("a keyed batch needs a producer id without an epoch, and cannot be transactional")
     part = TRANSACTIONAL if transactional else KEYED if keyed else 0
+    if span is not None and offset_deltas is None:
+        offset_deltas = range(count)
     rare = offset_deltas is not None or due is not None or expiry is not None
     if count == 1 and codec == Codec.NONE and keys is None and headers is None and not rare:
         alone = _encode_one(values[0], timestamps, producer_id, producer_epoch, base_sequence, schema_id, part)
@@ -93,16 +97,18 @@ def encode(
     parts: list[bytes] = []
     try:
         earliest, latest = _add_timestamps(parts, timestamps, count)
-        flags = part
+        flags, last_delta = part, count - 1
+        if offset_deltas is not None:
+            last_delta = _add_deltas(parts, offset_deltas, count, span)
+            flags |= OFFSET_DELTAS if last_delta != count - 1 else 0
         if rare:
-            flags |= _add_rare(parts, count, offset_deltas, due, expiry)
+            flags |= _add_times(parts, count, due, expiry)
         if keys is not None:
             flags |= _add_keys(parts, _column("keys", keys, count))
         flags |= _add_binary(parts, values, VALUE_NULLS, lengths)
         if headers is not None:
             flags |= _add_headers(parts, _column("headers", headers, count))
         stored, body, size = _pack_body(codec, parts)
-        last_delta = count - 1 if not flags & OFFSET_DELTAS or offset_deltas is None else offset_deltas[-1]
         tail = TAIL.pack(
             VERSION, stored, flags, count, producer_id, base_sequence, earliest, latest,
             last_delta, producer_epoch, size, schema_id,
@@ -165,17 +171,8 @@ def _add_timestamps(parts: list[bytes], timestamps: int | Sequence[int], count: 
     return earliest, latest
 
 
-def _add_rare(
-    parts: list[bytes],
-    count: int,
-    deltas: Sequence[int] | None,
-    due: Sequence[int] | None,
-    expiry: Sequence[int] | None,
-) -> int:
-    """The columns that a producer of plain records never has."""
+def _add_times(parts: list[bytes], count: int, due: Sequence[int] | None, expiry: Sequence[int] | None) -> int:
     flags = 0
-    if deltas is not None and _add_deltas(parts, deltas, count):
-        flags |= OFFSET_DELTAS
     if due is not None:
         flags |= DUE
         _add(parts, pack_i64(_column("due", due, count)))
@@ -185,13 +182,17 @@ def _add_rare(
     return flags
 
 
-def _add_deltas(parts: list[bytes], deltas: Sequence[int], count: int) -> bool:
-    if _column("offset_deltas", deltas, count)[0] < 0 or not all(map(lt, deltas, deltas[1:])):
+def _add_deltas(parts: list[bytes], deltas: Sequence[int], count: int, span: int | None) -> int:
+    """Adds the column, unless offsets are dense; returns the last delta that the batch covers."""
+    if any(delta < 0 for delta in _column("offset_deltas", deltas, count)[:1]) or not all(map(lt, deltas, deltas[1:])):
         raise BadColumn("offset_deltas must rise from 0 or more")
-    if deltas[-1] == count - 1:
-        return False  # rising and ending there, they can only be dense
-    _add(parts, pack_i32(deltas, count))
-    return True
+    last = deltas[-1] if count else -1
+    end = last if span is None else span - 1
+    if not last <= end < RECORDS_MAX:
+        raise BadColumn(f"offset_deltas must end below the span of the batch, {RECORDS_MAX} at most")
+    if end != count - 1:  # rising and ending there, they can only be dense
+        _add(parts, pack_i32(deltas, count))
+    return end
 
 
 def _add_keys(parts: list[bytes], keys: Sequence[bytes | None]) -> int:

@@ -79,7 +79,6 @@ CRC_AT: Final = 32
 MARKER_BODY_BYTES: Final = 24
 
 INT64_MAX: Final = (1 << 63) - 1
-INT32_MAX: Final = (1 << 31) - 1
 _FLAGS_KNOWN: Final = 1023
 _MARKER: Final = TRANSACTIONAL | CONTROL
 _OF_A_PRODUCER: Final = TRANSACTIONAL | KEYED
@@ -119,9 +118,10 @@ class BatchHeader(NamedTuple):
     schema_id: int
 
     @property
-    def last_offset(self) -> int:
-        """Offset of the last record."""
-        return self.base_offset + self.last_offset_delta
+    def span(self) -> int:
+        """The number of offsets that the batch covers: as many as its writer gave it records, also if some of them were
+        removed since."""
+        return self.last_offset_delta + 1
 
     @property
     def next_offset(self) -> int:
@@ -131,7 +131,7 @@ class BatchHeader(NamedTuple):
     @property
     def end_sequence(self) -> int:
         """The sequence that the producer's next batch begins with."""
-        return self.base_sequence + self.record_count
+        return self.base_sequence + self.last_offset_delta + 1
 
     @property
     def transactional(self) -> bool:
@@ -169,14 +169,14 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
         and flags in _FLAGS_VALID
         and 0 < stored <= len(buffer) - at - HEADER_BYTES
         and (stored == body_size if codec == 0 else stored < body_size)
-        and 0 < count <= RECORDS_MAX
+        and count <= RECORDS_MAX
         and body_size <= BODY_BYTES_MAX
         and body_size & 7 == 0
         and 4 * count < body_size
-        and (last_delta == count - 1 or (flags & OFFSET_DELTAS and count <= last_delta <= INT32_MAX))
+        and (last_delta == count - 1 or (flags & OFFSET_DELTAS and count <= last_delta < RECORDS_MAX))
         and 0 <= base_offset <= INT64_MAX - 1 - last_delta
         and min_timestamp <= max_timestamp
-        and (producer_id > 0 and 0 <= base_sequence <= INT64_MAX - count if producer_id else not base_sequence)
+        and (producer_id > 0 and 0 <= base_sequence < INT64_MAX - last_delta if producer_id else not base_sequence)
         and (producer_id or not (producer_epoch or flags & _OF_A_PRODUCER))
         and (flags < CONTROL or _adds_up(flags, count, codec, body_size, base_sequence, producer_epoch))
     ):
@@ -216,7 +216,7 @@ def _refusal(h: BatchHeader, available: int) -> CometError:
         return CorruptBatch(f"a batch of {h.length} bytes is cut off: {available} bytes are left")
     idempotent = h.producer_id != 0
     for wrong, name in (
-        (not 1 <= h.record_count <= RECORDS_MAX, "record_count"),
+        (h.record_count > RECORDS_MAX or not (h.record_count or h.flags & OFFSET_DELTAS), "record_count"),
         (h.flags not in _FLAGS_VALID, "flags"),
         (h.body_size > BODY_BYTES_MAX or h.body_size % 8 or h.body_size <= 4 * h.record_count, "body_size"),
         (h.base_offset < 0 or h.next_offset > INT64_MAX, "base_offset"),
@@ -227,7 +227,7 @@ def _refusal(h: BatchHeader, available: int) -> CometError:
         (h.keyed and h.producer_epoch, "producer_epoch"),
         (h.base_sequence < 0 or h.end_sequence > INT64_MAX or (h.base_sequence and not idempotent), "base_sequence"),
         (h.last_offset_delta + 1 != h.record_count and not h.flags & OFFSET_DELTAS, "last_offset_delta"),
-        (not h.record_count <= h.last_offset_delta + 1 <= INT32_MAX + 1, "last_offset_delta"),
+        (not h.record_count <= h.last_offset_delta + 1 <= RECORDS_MAX, "last_offset_delta"),
         (h.control and h.record_count != 1, "record_count"),
         (h.control and h.codec != Codec.NONE, "codec"),
         (h.control and h.base_sequence != 0, "base_sequence"),

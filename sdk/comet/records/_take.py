@@ -1,0 +1,67 @@
+"""Batches with some of their records removed: each covers the same offsets as before.
+
+    take(batch, rows)         the rows of a stamped batch, encoded again
+    cover(first, end, ...)    a batch without records, for offsets of which no record is left
+
+What covers an offset proves that nothing is missing there, so a reader needs no other sign that records were removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from comet.records._batch import Batch
+from comet.records._encode import encode
+from comet.records._header import RECORDS_MAX, STAMP_BYTES, Codec, make_stamp
+
+
+def take(batch: Batch, rows: Sequence[int]) -> bytes:
+    """The batch with these rows of it, by rising number: with the stamp, the producer and the offsets that it had."""
+    header = batch.header
+    assert not header.control
+    choose = _choose_none if not rows else _choose_one(rows[0]) if len(rows) == 1 else itemgetter(*rows)
+    parts = encode(
+        choose(batch.values),
+        keys=None if batch.keys_column is None else choose(batch.keys),
+        timestamps=header.min_timestamp_us if batch.timestamps_at < 0 or not rows else choose(batch.timestamps),
+        headers=None if batch.header_columns is None else choose(batch.headers),
+        codec=Codec(header.codec),
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        schema_id=header.schema_id,
+        offset_deltas=choose(batch.deltas),
+        span=header.span,
+        due=None if batch.due is None else choose(batch.due),
+        expiry=None if batch.expiry is None else choose(batch.expiry),
+        transactional=header.transactional,
+        keyed=header.keyed,
+    )
+    return stamped(parts, header.base_offset, header.append_time_us, header.leader_epoch)
+
+
+def cover(first: int, end: int, *, append_time_us: int, leader_epoch: int) -> bytes:
+    """Batches without records for the offsets from `first` up to, not including, `end`."""
+    assert first < end
+    covered: list[bytes] = []
+    while first < end:
+        span = min(end - first, RECORDS_MAX)
+        covered.append(stamped(encode([], timestamps=0, span=span), first, append_time_us, leader_epoch))
+        first += span
+    return b"".join(covered)
+
+
+def stamped(parts: list[bytes], base_offset: int, append_time_us: int, leader_epoch: int) -> bytes:
+    """The batch that `encode` made, with the stamp of a leader."""
+    data = b"".join(parts)
+    return make_stamp(base_offset, append_time_us, leader_epoch, len(data)) + data[STAMP_BYTES:]
+
+
+def _choose_none(_: Sequence[Any]) -> Sequence[Any]:
+    return ()
+
+
+def _choose_one(row: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    return lambda column: (column[row],)
