@@ -135,7 +135,7 @@ class LeaderLink:
         self._stream: Stream | None = None
         self._requested: dict[int, int] = {}  # own handle -> the epoch in which Follow was sent on this stream
         self._refusing: dict[int, int] = {}  # own handle -> the loss accepted when it refused to follow in this epoch
-        self._reported_end: dict[int, int] = {}  # own handle -> the complete end that Follow reported
+        self._reported_lost: dict[int, tuple[tuple[int, int], ...]] = {}  # own handle -> the damage known at Follow
         self._missing: dict[int, str] = {}  # own handle -> the leader's damage that was logged last
         self._by_handle: dict[int, tuple[Partition, int]] = {}  # the leader's handle -> partition, epoch
         self._theirs: dict[int, int] = {}  # own handle -> the leader's
@@ -161,7 +161,7 @@ class LeaderLink:
         state = partition.state
         if state is not None and self._refusing.get(partition.handle, state.loss_accepted) != state.loss_accepted:
             self._requested.pop(partition.handle, None)
-        if partition.log.lost and whole_end(partition) < self._reported_end.get(partition.handle, 0):
+        if partition.log.lost != self._reported_lost.get(partition.handle, partition.log.lost):
             self.renew()  # damage was found since: a new stream carries no answers to the old report
         else:
             self._request(partition)
@@ -173,7 +173,7 @@ class LeaderLink:
         partition.flushing.report_to(None)
         self._moved.pop(partition.handle, None)
         self._refusing.pop(partition.handle, None)
-        self._reported_end.pop(partition.handle, None)
+        self._reported_lost.pop(partition.handle, None)
         self._missing.pop(partition.handle, None)
         theirs = self._theirs.pop(partition.handle, None)
         epoch = self._requested.pop(partition.handle, 0)
@@ -198,13 +198,13 @@ class LeaderLink:
         theirs = self._theirs.pop(partition.handle, None)
         if theirs is not None:
             self._by_handle.pop(theirs, None)
-        self._reported_end[partition.handle] = whole_end(partition)
+        self._reported_lost[partition.handle] = storage.lost
         follow = pb.Follow(
             topic_id=partition.topic_id,
             partition=partition.index,
             leader_epoch=partition.leader_epoch,
             log_start=storage.log_start,
-            log_end=self._reported_end[partition.handle],
+            log_end=whole_end(partition),
             epochs=[pb.EpochStart(epoch=epoch, start_offset=start) for epoch, start in storage.epochs.entries],
         )
         self._send(pb.FollowerFrame(follow=follow))
@@ -304,7 +304,7 @@ class LeaderLink:
         self._stream = None
         self._requested.clear()
         self._refusing.clear()
-        self._reported_end.clear()
+        self._reported_lost.clear()
         self._by_handle.clear()
         self._theirs.clear()
         self._moved.clear()
