@@ -73,7 +73,9 @@ def check_header(h: dict[str, int], available: int) -> None:
     else:
         need(h["length"] < 88 + h["body_size"], "length with codec")
     need(bool(h["flags"] & 1) or not h["flags"] & 2, "KEY_NULLS needs KEYS")
-    if h["flags"] & 256:
+    if h["flags"] == 256:
+        need((h["codec"], n, h["producer_id"]) == (0, 1, 0) and 56 <= h["body_size"] <= 1080, "a compaction plan")
+    elif h["flags"] & 256:
         need(h["flags"] == 128 + 256, "a marker has no other flags")
         need((h["codec"], n, h["base_sequence"], h["body_size"]) == (0, 1, 0, 24), "a marker is one value of 16 bytes")
     if h["flags"] & 128:

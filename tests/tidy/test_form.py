@@ -57,6 +57,9 @@ SETTING_PLACES_MAX = {
     "consistency": 3,  # topics of the demo
     "retention_bytes": 3,  # of Kafka's configuration
     "retention_records": 2,
+    "cleanup_policy": 3,  # of Kafka's configuration
+    "min_compaction_lag_ms": 3,  # of Kafka's configuration
+    "delete_retention_ms": 3,  # of Kafka's configuration
 }
 
 

@@ -12,6 +12,7 @@ from comet.records import BatchHeader
 from comet.settings.topic import TopicConfig
 from comet_broker.core.epochs import EpochHistory
 from comet_broker.ports import Files
+from comet_broker.storage.compaction_notes import AppliedPlan
 from comet_broker.storage.log import Appended, DeleteTicket, Log, LogIdentity
 from comet_broker.storage.memory import MemoryFiles
 
@@ -207,3 +208,34 @@ def read_all(log: Log, *, size: int = 1 << 16) -> tuple[dict[int, bytes | None],
                     found[at] = value
         offset = following
     return found, lost
+
+
+def append_plan(log: Log, plan: records.CompactionPlan, epoch: int = 1) -> int:
+    """Appends a plan as a leader does; returns its offset."""
+    data = memoryview(records.encode_plan(plan))
+    return log.append(records.verify(data, stamped=False), data, epoch).base_offset
+
+
+def carry_out(log: Log, *, memory_bytes: int = 1 << 20, steps_max: int = 1 << 30) -> AppliedPlan | None:
+    """Carries out the plan that is due, all of it; None if there is none, or after so many steps."""
+    begun = log.compaction.begin(log.log_end, memory_bytes)
+    if begun is None:
+        sync(log)  # a segment was rolled
+        begun = log.compaction.begin(log.log_end, memory_bytes)
+    if begun is None:
+        return None
+    while (done := begun.step()) is not True:
+        if not isinstance(done, bool):
+            assert log.compaction.holds(done)
+            log.compaction.prepare(done)
+            log.compaction.swap_in(done)
+            log.compaction.settle(done)
+        steps_max -= 1
+        if not steps_max:
+            begun.release()
+            return None
+    applied = begun.applied()
+    log.compaction.end(applied)
+    log.compaction.write_notes()
+    begun.release()
+    return applied

@@ -9,7 +9,6 @@ from comet.errors import InvalidArgument, StoreDamaged, TopicNotFound
 from comet.kafka.block import PARTITIONS, Chunk, KafkaRecords, PartitionBlock, blocks_of
 from comet.kafka.topic_config import (
     chosen_topics,
-    is_compacted,
     parse_properties,
     retention_text,
     settings_of,
@@ -85,9 +84,13 @@ def test_settings_follow_kafka() -> None:
     assert settings_of({}) == {}
     assert settings_of({"retention.ms": "-1", "retention.bytes": "5"}) == {"retention_ms": -1, "retention_bytes": 5}
     compacted = {"cleanup.policy": "compact", "retention.ms": "60000"}
-    assert settings_of(compacted) == {"retention_ms": -1, "retention_bytes": -1} and is_compacted(compacted)
+    assert settings_of(compacted) == {"cleanup_policy": "compact"}
+    lags = {"delete.retention.ms": "5", "min.compaction.lag.ms": str(1 << 62)}
+    assert settings_of(compacted | lags) == {
+        "cleanup_policy": "compact", "delete_retention_ms": 5, "min_compaction_lag_ms": 10 * 366 * 24 * 3600 * 1000
+    }  # fmt: skip
     both = {"cleanup.policy": "compact,delete", "retention.ms": "60000"}
-    assert settings_of(both) == {"retention_ms": 60_000} and is_compacted(both)
+    assert settings_of(both) == {"cleanup_policy": "compact-delete", "retention_ms": 60_000}
     assert settings_of({"max.message.bytes": "1048588"}) == {}  # Kafka's default holds no larger record than Comet's
     assert settings_of({"max.message.bytes": "2000000"}) == {"record_bytes_max": 2_000_000}
     assert settings_of({"max.message.bytes": "90000000"}) == {"record_bytes_max": 7 << 20}  # the highest

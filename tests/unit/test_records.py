@@ -127,7 +127,8 @@ def test_what_is_from_the_future_is_said_to_be(fields: dict[str, int], message: 
         ),
         ({"flags": 2}, "flags is 2"),
         ({"flags": 0x80}, "producer_id is 0"),  # a transaction is somebody's
-        ({"flags": 0x100}, "flags is 256"),
+        ({"flags": 0x100}, "body_size is 16"),  # a compaction plan
+        ({"flags": 0x100, "producer_id": 1, "body_size": 56, "length": 144}, "cut off"),
         ({"flags": 0x181, "producer_id": 1}, "flags is 385"),
         ({"flags": 0x180, "producer_id": 1, "base_sequence": 1}, "base_sequence is 1"),
         ({"flags": 0x180, "producer_id": 1}, "body_size is 16"),

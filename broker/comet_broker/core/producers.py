@@ -57,7 +57,7 @@ from comet.errors import (
     SequenceTooOld,
     UnknownProducer,
 )
-from comet.records import BatchHeader, Flag, Marker
+from comet.records import BatchHeader, CompactionPlan, Flag, Marker
 from comet_broker import limits
 from comet_broker.core import requests
 from comet_broker.core.forgotten import NEVER, Forgotten, ForgottenSnapshot
@@ -214,8 +214,14 @@ class ProducerTable:
             details={"expected": str(known.next_sequence)},
         )
 
-    def record(self, header: BatchHeader, base_offset: int, append_time_us: int, marker: Marker | None = None) -> None:
-        """Notes a batch that is in the log now. It counts even if `check` would refuse it: the log is right. `marker`
+    def record(
+        self,
+        header: BatchHeader,
+        base_offset: int,
+        append_time_us: int,
+        control: Marker | CompactionPlan | None = None,
+    ) -> None:
+        """Notes a batch that is in the log now. It counts even if `check` would refuse it: the log is right. `control`
         is the content of a control batch."""
         if not header.producer_id:
             return
@@ -223,8 +229,8 @@ class ProducerTable:
             self.requests.record(header, base_offset, append_time_us)
             return
         if header.flags & _TRANSACTIONAL:
-            if marker is not None:  # written by the coordinator, so without a sequence
-                self.isolation.note_marker(header.producer_id, header.producer_epoch, marker, base_offset)
+            if isinstance(control, Marker):  # written by the coordinator, so without a sequence
+                self.isolation.note_marker(header.producer_id, header.producer_epoch, control, base_offset)
                 return
             assert not header.control
             end = base_offset + header.span

@@ -159,6 +159,12 @@ class PushQueue(Generic[P]):
         cursor.state = DeliveryState.READY
         self.served(cursor, size, next_offset)
 
+    def again(self, cursor: Cursor[P]) -> None:
+        """The records that were read for a loading cursor are not sent: they are read once more."""
+        assert cursor.state is DeliveryState.LOADING
+        cursor.state = DeliveryState.READY
+        self._ready.append(cursor)
+
     def remove(self, cursor: Cursor[P]) -> None:
         """Removes one partition. An empty subscription stays open until it is closed by number."""
         if cursor.state is DeliveryState.STARVED:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from comet.settings.topic import NO_LIMIT, TopicConfig
+from comet.settings.topic import NO_LIMIT, CleanupPolicy, TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +41,18 @@ class Expired:
 
 
 def is_old(age_us: int, config: TopicConfig) -> bool:
-    """Whether a segment of this age is closed, so that retention can delete it."""
-    return age_us >= config.segment_ms * 1000
+    """Whether a segment of this age is closed, so that retention can delete it, or compaction read it."""
+    oldest_ms = config.segment_ms
+    if config.compacts and config.max_compaction_lag_ms != NO_LIMIT:
+        oldest_ms = min(oldest_ms, config.max_compaction_lag_ms)
+    return age_us >= oldest_ms * 1000
 
 
 def shortens(before: TopicConfig, after: TopicConfig) -> bool:
     """Whether retention may delete more with `after`: a limit is lower or new, or segments close earlier."""
-
-    def lower(old: int, new: int) -> bool:
-        return new != NO_LIMIT and (old == NO_LIMIT or new < old)
-
-    return (
-        lower(before.retention_ms, after.retention_ms)
-        or lower(before.retention_bytes, after.retention_bytes)
-        or lower(before.retention_records, after.retention_records)
-        or after.segment_ms < before.segment_ms
-    )
+    old = before.retention()
+    lower = any(name not in old or limit < old[name] for name, limit in after.retention().items())
+    return lower or after.segment_ms < before.segment_ms
 
 
 def expired_segments(segments: Sequence[SegmentFacts], config: TopicConfig, now_us: int, log_start: int) -> int:
@@ -85,6 +81,8 @@ def expired_segments(segments: Sequence[SegmentFacts], config: TopicConfig, now_
 
 def _expired(segment: SegmentFacts, config: TopicConfig, now_us: int, bytes_after: int, records_after: int) -> bool:
     """Whether one of the limits is met without this segment."""
+    if config.cleanup_policy is CleanupPolicy.COMPACT:
+        return False
     too_old = config.retention_ms != NO_LIMIT and now_us - segment.last_append_us > config.retention_ms * 1000
     too_many_bytes = config.retention_bytes != NO_LIMIT and bytes_after >= config.retention_bytes
     too_many_records = config.retention_records != NO_LIMIT and records_after >= config.retention_records

@@ -176,6 +176,11 @@ class Tail:
                 entry.received = None  # the frame has the bytes, and joins them at most once
         return TailFrame(frame, entry.size, entry.next_offset)
 
+    def drop_before(self, offset: int) -> None:
+        """Drops the batches that begin below an offset: the log has them in another form."""
+        while self.entries and self.entries[0].base_offset < offset:
+            self._drop_first()
+
     def clear(self) -> None:
         while self.entries:
             self._drop_first()

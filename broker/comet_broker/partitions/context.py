@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -64,6 +65,9 @@ class PartitionContext:
     tail_budget: TailBudget
     store: MetadataStore
     replica_lag_s: float
+    compacting: asyncio.Lock  # held by the partition that is compacted
+    compaction_rate: int  # bytes a second
+    compaction_memory: int
     alive: Callable[[], bool]  # this broker's lease holds, by its own clock
     broker_epoch: Callable[[], int]
     registered: Callable[[], dict[int, int]]  # broker -> broker epoch of all live brokers

@@ -12,6 +12,7 @@ Owned by a Partition for its life; it does nothing while this broker leads.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from typing import Protocol
 
 from comet import records
@@ -70,6 +71,10 @@ class FollowerState:
             at += header.length
             if header.next_offset <= storage.log_end:
                 continue  # sent again after a reconnect
+            if header.base_offset < storage.log_end and storage.log_start < storage.log_end and not header.producer_id:
+                # The leader has compacted what this replica has read in other batches.
+                batch = _part_from(batch, storage.log_end)
+                header = records.read_header(batch)
             storage.append_stamped(header, batch)
             partition.readers.push(header.base_offset, header.next_offset, batch)
             partition.counts.followed(header)
@@ -142,3 +147,10 @@ class FollowerState:
     def note_conflict(self, conflict: Conflict | None) -> None:
         """Notes the reason for which it does not follow its leader; None: it may follow."""
         self.conflict = conflict
+
+
+def _part_from(batch: memoryview, first: int) -> memoryview:
+    """The records of a batch from an offset on, and all offsets that it covers from there."""
+    decoded = records.decode(batch, check=False)
+    rows = range(bisect_left(decoded.offsets, first), len(decoded))
+    return memoryview(records.take(decoded, rows, first=first))

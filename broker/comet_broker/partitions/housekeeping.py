@@ -1,9 +1,10 @@
-"""Deletion from the start of one partition's log, and the rolls that make way for it.
+"""Deletion from the start of one partition's log, the rolls that make way for it, and compaction.
 
-    timer           ─► run: rolls by age, syncs full segments, deletes by retention what is below the high watermark
+    timer           ─► run: rolls by age, syncs full segments, deletes by retention what is below the high watermark,
+                            compacts
     DeleteRecords   ─► delete_before; the log start offset is durable when it returns
 
-`lock` is held to delete from the log, at either end, or to close it.
+`lock` is held to delete from the log, at either end, to put compacted segments in place, or to close it.
 
 Owned by a Partition.
 """
@@ -13,27 +14,16 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from comet.errors import CometError
-from comet_broker.core.watermarks import Watermarks
-from comet_broker.partitions.context import PartitionContext
-from comet_broker.partitions.flushing import Flushing
-from comet_broker.partitions.readers import Readers
-from comet_broker.storage.log import DeleteTicket, Log
+from comet_broker.partitions.compaction import CompactedPartition, PartitionCompaction
+from comet_broker.storage.log import DeleteTicket
 
 
 class Leader(Protocol):
     def log_start_moved(self) -> None: ...
 
 
-class DeletablePartition(Protocol):
+class DeletablePartition(CompactedPartition, Protocol):
     """The partition."""
-
-    closed: CometError | None
-    log: Log
-    context: PartitionContext
-    watermarks: Watermarks
-    readers: Readers
-    flushing: Flushing
 
     @property
     def leadership(self) -> Leader | None: ...
@@ -42,6 +32,7 @@ class DeletablePartition(Protocol):
 class Housekeeping:
     def __init__(self, partition: DeletablePartition) -> None:
         self.lock = asyncio.Lock()
+        self.compaction = PartitionCompaction(partition, self.lock)
         self._partition = partition
         self._log = partition.log
 
@@ -60,6 +51,7 @@ class Housekeeping:
             )
             if self._partition.closed is None:
                 storage.rest()
+        self.compaction.check()
 
     async def delete_before(self, offset: int) -> int:
         """Deletes all records below `offset`; the log start offset is durable when it returns."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from comet.errors import CometError
+from comet.errors import CometError, Unavailable
 from comet.types import AtTime, Position
 from comet.wire.frames import DELIVERY_PREFIX_BYTES
 from comet_broker import limits
@@ -63,5 +63,7 @@ def read_waiting(extent: Extent, room: int, prefix_bytes: int = 0) -> tuple[memo
         assert result is not None, "a read that may wait has an answer"
         if result.size:
             return buffer, result.size, result.next_offset
-        assert result.needed > room, "an extent is not empty"
+        if not result.needed:  # compacted, and this broker does not know yet how far the partition is committed
+            raise Unavailable("the batch at this offset is not known to be committed here yet", retry_after_ms=50)
+        assert result.needed > room
         room = result.needed

@@ -48,12 +48,13 @@ from comet_broker.partitions.housekeeping import Housekeeping
 from comet_broker.partitions.leader_state import LeaderState
 from comet_broker.partitions.readers import Readers
 from comet_broker.partitions.transaction_batches import TransactionBatches
-from comet_broker.storage.log import Log
+from comet_broker.storage.log import Appended, Log
 from comet_broker.waiters import answered
 
 log = logging.getLogger(__name__)
 
 _TRANSACTIONAL: Final = int(records.Flag.TRANSACTIONAL)
+_LEADER: Final = 1  # acks
 
 
 class Partition:
@@ -216,6 +217,18 @@ class Partition:
         if duplicate is not None:
             end = duplicate.base_offset + header.last_offset_delta + 1
             return Accepted(duplicate.base_offset, end, duplicate.append_time_us, duplicate=True)
+        appended = self._append(header, batch)
+        return Accepted(appended.base_offset, self.log.log_end, appended.append_time_us)
+
+    def append_control(self, batch: bytes) -> None:
+        """Appends a compaction plan. Raises a CometError and changes nothing."""
+        if self.leadership is None:
+            raise self.not_leader()
+        self.leadership.require_writable(_LEADER)
+        view = memoryview(batch)
+        self._append(records.verify(view, 0, stamped=False), view)
+
+    def _append(self, header: records.BatchHeader, batch: memoryview) -> Appended:
         try:
             appended = self.log.append(header, batch, self.leader_epoch)
             end = appended.base_offset + header.last_offset_delta + 1
@@ -229,7 +242,7 @@ class Partition:
         except Exception as error:  # an error before the append concerns the batch; this one concerns the partition
             self.context.halt(self, error)
             raise LeadershipLost(f"{self} has failed: {error!r}; the batch may or may not be written") from error
-        return Accepted(appended.base_offset, end, appended.append_time_us)
+        return appended
 
     # ---- acknowledging
 
@@ -304,6 +317,7 @@ class Partition:
             self.leadership = None
         self.readers.close(error)
         await self.flushing.stop()
+        await self.housekeeping.compaction.ended()
         async with self.housekeeping.lock:
             try:
                 await self.context.worker.run(self.log.close)

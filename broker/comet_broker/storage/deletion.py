@@ -175,6 +175,10 @@ class Deletion:
         state.begin_at(ticket.offset)
         return state.log_start
 
+    def leave(self, segments: Sequence[Segment]) -> None:
+        """Takes segments that the log no longer reads, and that go once they have no readers."""
+        self._leaving = [*(segment for segment in self._leaving if not segment.gone), *segments]
+
     # ---- from the end
 
     def truncate(self, offset: int) -> int:

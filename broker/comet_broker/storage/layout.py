@@ -3,6 +3,7 @@
     00000000000000004711.log         a segment: a header block, then record batches one after the other
     00000000000000004711.index       its sparse index, derived (index.py)
     00000000000000004711.producers   the producer table as of that offset, derived (core/producers.py)
+    compaction                       the last compaction plan, and the last one that was carried out
     checkpoint                       the synced end and the start of the log (checkpoint.py)
     clean                            the log was closed cleanly; removed while it is open
     ….refused                        a segment whose header does not match its name, set aside
@@ -10,12 +11,13 @@
 The header block of a segment, 64 bytes, little-endian:
 
      0  magic        8s   b"COMETLOG"
-     8  version      u32  1
+     8  version      u32  1; 2 for a compacted segment
     12  partition    u32
     16  topic_id     16s
     32  base_offset  i64  the same as in the file's name
     40  created_us   i64
-    48  zero         12s
+    48  compacted    i64  in version 2: the end of the segments that it replaces, else zero
+    56  zero         4s
     60  crc          u32  CRC-32C of bytes 0..60
 """
 
@@ -34,7 +36,8 @@ CLEAN: Final = "clean"
 
 _MAGIC: Final = b"COMETLOG"
 _VERSION: Final = 1
-_HEADER: Final = struct.Struct("<8sII16sqq12xI")
+_COMPACTED: Final = 2
+_HEADER: Final = struct.Struct("<8sII16sqqq4xI")
 _CRC: Final = struct.Struct("<I")
 _CRC_AT: Final = SEGMENT_HEADER_BYTES - _CRC.size
 _NAME: Final = re.compile(r"(\d{20})\.(log|index|producers)")
@@ -59,6 +62,7 @@ class SegmentHeader(NamedTuple):
     partition: int
     base_offset: int
     created_us: int
+    compacted_end: int = 0  # of the segments that it replaces; 0: none
 
 
 def segment_name(base_offset: int) -> str:
@@ -81,8 +85,11 @@ def parse_name(name: str) -> tuple[int, str] | None:
     return int(match[1]), match[2]
 
 
-def pack_segment_header(identity: LogIdentity, base_offset: int, created_us: int) -> bytes:
-    block = _HEADER.pack(_MAGIC, _VERSION, identity.partition, identity.topic_id, base_offset, created_us, 0)
+def pack_segment_header(identity: LogIdentity, base_offset: int, created_us: int, *, compacted_end: int = 0) -> bytes:
+    version = _COMPACTED if compacted_end else _VERSION
+    block = _HEADER.pack(
+        _MAGIC, version, identity.partition, identity.topic_id, base_offset, created_us, compacted_end, 0
+    )
     return block[:_CRC_AT] + _CRC.pack(crc32c(block[:_CRC_AT]))
 
 
@@ -90,7 +97,7 @@ def read_segment_header(block: bytes) -> SegmentHeader | None:
     """Reads a segment's header; None if it is cut off, damaged, or of an unknown version."""
     if len(block) < SEGMENT_HEADER_BYTES:
         return None
-    magic, version, partition, topic_id, base_offset, created_us, crc = _HEADER.unpack_from(block)
-    if magic != _MAGIC or version != _VERSION or crc != crc32c(block[:_CRC_AT]):
+    magic, version, partition, topic_id, base_offset, created_us, compacted_end, crc = _HEADER.unpack_from(block)
+    if magic != _MAGIC or version not in (_VERSION, _COMPACTED) or crc != crc32c(block[:_CRC_AT]):
         return None
-    return SegmentHeader(topic_id, partition, base_offset, created_us)
+    return SegmentHeader(topic_id, partition, base_offset, created_us, compacted_end)

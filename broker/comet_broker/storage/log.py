@@ -7,6 +7,7 @@
     segments     which one holds an offset, the next one        segment_list.py
     durability   start_sync ─► on a worker ─► finish_sync        durability.py
     deletion     retention, deletion, truncation                deletion.py
+    compaction   superseded records, by key                     compaction.py
     state        what they have in common                       state.py
 
 Offsets are dense, rise for ever and are never given twice, also after a failure of the disk. A log that fails a sync is
@@ -22,11 +23,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from comet.errors import Closed, CometError, LimitExceeded, LogFailed, OffsetOutOfRange
-from comet.records import STAMP_BYTES, BatchHeader, Buffer, Flag, Marker, decode, make_stamp, marker_of
+from comet.records import (
+    STAMP_BYTES,
+    BatchHeader,
+    Buffer,
+    CompactionPlan,
+    Flag,
+    Marker,
+    control_of,
+    decode,
+    make_stamp,
+)
 from comet.settings.topic import TopicConfig
 from comet_broker.core.epochs import EpochHistory
 from comet_broker.core.producers import ProducerTable
 from comet_broker.ports import Clock, Files
+from comet_broker.storage.compaction import Compaction
 from comet_broker.storage.deletion import DeleteTicket, Deletion
 from comet_broker.storage.durability import Durability
 from comet_broker.storage.extent import Extent, ReadResult
@@ -61,6 +73,7 @@ class Log:
         self.segments = SegmentList(folder, self.state, recovered.segments)
         self.durability = Durability(folder, self.state, self.segments, recovered.snapshots)
         self.deletion = Deletion(folder, self.state, self.segments, self.durability.sync_state)
+        self.compaction = Compaction(folder, self.state, self.segments, self.deletion, self.durability.sync_state)
         self._clock = folder.clock
         self._written_at = self._clock.monotonic()
 
@@ -148,8 +161,8 @@ class Log:
         if base_offset + header.last_offset_delta >= _OFFSET_MAX:
             raise LimitExceeded(f"the log ends at offset {base_offset}: no offsets are left; use another topic")
         stamp = make_stamp(base_offset, now, leader_epoch, header.length)
-        marker = _marker(batch) if header.flags & _CONTROL else None
-        self._write((stamp, memoryview(batch)[STAMP_BYTES:]), header, base_offset, now, leader_epoch, marker)
+        control = _control(batch) if header.flags & _CONTROL else None
+        self._write((stamp, memoryview(batch)[STAMP_BYTES:]), header, base_offset, now, leader_epoch, control)
         return Appended(base_offset, now, stamp)
 
     def append_stamped(self, header: BatchHeader, batch: Buffer) -> None:
@@ -162,8 +175,8 @@ class Log:
         base_offset = header.base_offset
         if base_offset != self.state.log_end:
             self._begin_within(header)
-        marker = _marker(batch) if header.flags & _CONTROL else None
-        self._write((batch,), header, base_offset, header.append_time_us, header.leader_epoch, marker)
+        control = _control(batch) if header.flags & _CONTROL else None
+        self._write((batch,), header, base_offset, header.append_time_us, header.leader_epoch, control)
 
     def _write(
         self,
@@ -172,7 +185,7 @@ class Log:
         base_offset: int,
         append_time_us: int,
         epoch: int,
-        marker: Marker | None,
+        control: Marker | CompactionPlan | None,
     ) -> None:
         state, segment = self.state, self.segments.active
         if segment.size + header.length > state.room:
@@ -188,7 +201,9 @@ class Log:
             state.epochs.begin(epoch, base_offset)
         self._written_at = self._clock.monotonic()
         if header.producer_id:
-            state.producers.record(header, base_offset, append_time_us, marker)
+            state.producers.record(header, base_offset, append_time_us, control)
+        elif isinstance(control, CompactionPlan):
+            state.compaction.note(base_offset, control)
 
     def _make_room(self, length: int) -> Segment:
         if self.state.failed is not None:
@@ -272,6 +287,8 @@ class Log:
             "requests": len(state.producers.requests),
             **state.producers.isolation.statistics(),
             "lost_ranges": len(self.lost),
+            "compactions": self.compaction.rounds,
+            "compacted_records": self.compaction.removed_records,
             "failed": state.failed.message if state.failed is not None else "",
             "derived_failures": self.durability.sync_state.derived_failures,
             "recovered_clean": self.recovered.clean,
@@ -285,5 +302,5 @@ def write_marks(logs: Sequence[Log]) -> None:
         log.durability.write_mark()
 
 
-def _marker(batch: Buffer) -> Marker:
-    return marker_of(decode(batch, check=False))
+def _control(batch: Buffer) -> Marker | CompactionPlan:
+    return control_of(decode(batch, check=False))

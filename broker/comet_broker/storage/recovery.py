@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from comet.errors import CometError
+from comet.records import CompactionPlan
 from comet_broker.core.epochs import Entry, EpochHistory
 from comet_broker.core.producers import ProducerTable
 from comet_broker.ports import Clock, Files
@@ -35,6 +36,7 @@ from comet_broker.storage.checkpoint import (
     remove_clean_marker,
     replace_checkpoint,
 )
+from comet_broker.storage.compaction_notes import CompactionNotes, read_notes
 from comet_broker.storage.index import INDEX_HEAD_BYTES, Index, IndexHeader, read_index, read_index_header
 from comet_broker.storage.layout import (
     SEGMENT_HEADER_BYTES,
@@ -71,6 +73,7 @@ class Recovered:
     short: bool = False  # more was truncated than a write that was under way when the process died
     scanned_bytes: int = 0
     cut_bytes: int = 0
+    compaction: CompactionNotes = field(default_factory=CompactionNotes)
 
 
 def create_segment(files: Files, folder: str, identity: LogIdentity, base_offset: int, now_us: int) -> Segment:
@@ -133,8 +136,10 @@ class _Recovery:
         self.indexes: dict[int, IndexHeader] = {}
         self.snapshots: list[int] = []
         self.segments: list[Segment] = []
+        self.compacted: dict[int, int] = {}  # base offset -> end of the segments that it replaces
         self.touched: list[Segment] = []  # their files may be open
         self.lost: list[tuple[int, int]] = []
+        self.plans: list[tuple[int, CompactionPlan]] = []  # that were read
         self.events: list[tuple[RecoveryFinding, Action, int]] = []
         self.producers = ProducerTable()
         self.producers_offset = -1  # batches from here on are still to be noted; -1: from the first one on
@@ -201,7 +206,15 @@ class _Recovery:
             short=self.short,
             scanned_bytes=self.scanned_bytes,
             cut_bytes=self.cut_bytes,
+            compaction=self._compaction(log_end),
         )
+
+    def _compaction(self, log_end: int) -> CompactionNotes:
+        notes = read_notes(self.files, self.folder, log_end)
+        for offset, plan in self.plans:
+            if offset < log_end and (notes.planned is None or notes.planned.offset < offset):
+                notes.note(offset, plan)
+        return notes
 
     def close(self) -> None:
         for segment in self.touched:
@@ -284,6 +297,8 @@ class _Recovery:
             else:
                 segment = Segment(self.files, self.folder, base, header.created_us)
                 segment.size = size  # of the file, until the size of its whole batches is known
+                if header.compacted_end:
+                    self.compacted[base] = header.compacted_end
                 self.segments.append(segment)
                 self.touched.append(segment)
 
@@ -334,6 +349,9 @@ class _Recovery:
         if self.cut_off:
             self._remove(segment)
             return False
+        if segment.base_offset < min(expected, max(self._replaced_ends(), default=0)):
+            self._remove(segment)  # a compaction was cut short after the new segment was put in place
+            return False
         if segment.base_offset < expected:
             self._refuse(self._decide(RecoveryFinding.OVERLAP, segment.base_offset), segment.path)
             return False
@@ -345,6 +363,9 @@ class _Recovery:
                 return False
             self._quarantine(expected, segment.base_offset)
         return True
+
+    def _replaced_ends(self) -> list[int]:
+        return [self.compacted[one.base_offset] for one in self.segments if one.base_offset in self.compacted]
 
     def _believe(self, segment: Segment, *, last: bool) -> list[Entry] | None:
         """Takes a segment as its index describes it, and returns its epochs; None if it has to be read."""
@@ -393,9 +414,11 @@ class _Recovery:
         for item in walk(file, SEGMENT_HEADER_BYTES, file_bytes, segment.base_offset):
             if isinstance(item, Found):
                 header = item.header
+                if isinstance(item.control, CompactionPlan):
+                    self.plans.append((header.base_offset, item.control))
                 segment.note(header, item.position, header.base_offset, header.append_time_us, header.leader_epoch)
                 if header.base_offset >= self.producers_offset:
-                    self.producers.record(header, header.base_offset, header.append_time_us, item.marker)
+                    self.producers.record(header, header.base_offset, header.append_time_us, item.control)
                 continue
             if item.end is not None:
                 finding = RecoveryFinding.BAD_THEN_GOOD

@@ -23,10 +23,11 @@ from comet.records import (
     HEADER_BYTES,
     RECORDS_MAX,
     BatchHeader,
+    CompactionPlan,
     Flag,
     Marker,
+    control_of,
     decode,
-    marker_of,
     verify,
 )
 from comet_broker.ports import File
@@ -73,11 +74,11 @@ def whole_batches(buffer: memoryview, expected: int, end: int) -> tuple[int, int
 
 
 class Found(NamedTuple):
-    """A whole batch. `marker` is the content of a control batch."""
+    """A whole batch. `control` is the content of a control batch."""
 
     position: int
     header: BatchHeader
-    marker: Marker | None = None
+    control: Marker | CompactionPlan | None = None
 
 
 class Damage(NamedTuple):
@@ -175,7 +176,7 @@ def walk(file: File, position: int, limit: int, expected: int) -> Iterator[Found
 def _found(window: FileWindow, position: int, header: BatchHeader) -> Found:
     if not header.flags & _CONTROL:
         return Found(position, header)
-    return Found(position, header, marker_of(decode(window.at(position, header.length), check=False)))
+    return Found(position, header, control_of(decode(window.at(position, header.length), check=False)))
 
 
 def _headers(view: memoryview, expected: int) -> Iterator[BatchHeader]:
@@ -214,7 +215,7 @@ def _verified(view: memoryview, at: int) -> BatchHeader | None:
     try:
         header = verify(view, at, stamped=False)
         if header.flags & _CONTROL:
-            marker_of(decode(view, at, check=False))
+            control_of(decode(view, at, check=False))
         return header
     except UnsupportedVersion:
         _, length, crc = _LENGTH_AND_CRC.unpack_from(view, at)

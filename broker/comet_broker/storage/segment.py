@@ -200,6 +200,12 @@ class Segment:
         with self._lock:
             self._dropped = True
 
+    def supersede(self) -> None:
+        """Another segment has its file's name now: it is read to the end by those who have begun."""
+        with self._lock:
+            assert self._pins > 0 and self.file is not None
+            self._dropped = self.gone = True
+
     def unlink(self) -> None:
         """Removes its files at once, also under readers, because others may soon have their names. On a worker,
         durable with the folder's next sync. Raises OSError."""

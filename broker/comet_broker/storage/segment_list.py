@@ -38,6 +38,7 @@ class SegmentList:
         self.unsynced: list[Segment] = []  # sealed, and not known to be on disk, or not yet indexed
         self.folder_version = 0  # raised with each change of the files in the folder
         self.rolls = 0
+        self.replacements = 0  # of segments by compacted ones
         self._folder = folder
         self._state = state
         self._reserved = 0  # the size for which disk space is reserved
@@ -61,8 +62,12 @@ class SegmentList:
 
         Runs on a worker; may be called on any thread.
         """
-        log_start, log_end = self._state.log_start, self._state.log_end
-        found = find_time(self.all, timestamp_us, log_start)
+        while True:
+            replacements = self.replacements
+            log_start, log_end = self._state.log_start, self._state.log_end
+            found = find_time(self.all, timestamp_us, log_start)
+            if self.replacements == replacements:  # else it may have passed over one that was replaced
+                break
         # A truncation may have failed halfway.
         return log_end if found is None else min(max(found, log_start), log_end)
 
@@ -182,6 +187,18 @@ class SegmentList:
         self.unsynced = [other for other in self.unsynced if other is not segment]
         segment.drop()
         return True
+
+    def swap_in(self, segment: Segment, sources: Sequence[Segment]) -> None:
+        """Reads a compacted segment in the place of those that it was made of."""
+        at = self.all.index(sources[0])
+        assert tuple(self.all[at : at + len(sources)]) == tuple(sources)
+        self.all = [*self.all[:at], segment, *self.all[at + len(sources) :]]
+        self.replacements += 1
+        self.folder_version += 1
+        for source in sources:
+            self.forget_warm(source)
+        self.unsynced = [*(other for other in self.unsynced if other not in sources), segment]  # for its index
+        self.was_read(segment)
 
     def forget_warm(self, segment: Segment) -> None:
         self._warm.pop(segment, None)

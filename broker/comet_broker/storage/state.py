@@ -52,6 +52,7 @@ class LogState:
         self.producers = recovered.producers
         self.epochs = recovered.epochs
         self.lost = LostRanges(recovered.lost)
+        self.compaction = recovered.compaction
         self.snapshots: list[ProducerSnapshot] = []  # to be written: that of the opening, one of each roll
         self.room = 0
         self.failed: LogFailed | None = None
@@ -96,6 +97,7 @@ class LogState:
         producers.isolation.forget_before(self.log_start if planned.stay else start)
         self.epochs.truncate(end if planned.stay else 0)
         self.lost.forget_from(end)
+        self.compaction.truncate(end)
         self.snapshots = [snapshot for snapshot in self.snapshots if planned.outlived_by(snapshot.offset)]
 
     def restart(self, offset: int) -> None:

@@ -124,7 +124,7 @@ def _record(segment: Segment, begin: int, planned: Truncation, table: ProducerTa
         limit = planned.position if last and planned.position is not None else segment.size
         for item in walk(file, position, limit, first):
             if isinstance(item, Found) and item.header.base_offset >= begin:
-                table.record(item.header, item.header.base_offset, item.header.append_time_us, item.marker)
+                table.record(item.header, item.header.base_offset, item.header.append_time_us, item.control)
     finally:
         segment.unpin()
 

@@ -62,7 +62,7 @@ class Feed:
         self._follower = follower
         self._unmeasured = 0  # until the next measured delivery
         # Read by a worker or, with a size of 0, complete: its aborted transactions go out before it.
-        self._loaded: deque[tuple[Cursor[Partition], Outgoing, int, int]] = deque()
+        self._loaded: deque[tuple[Cursor[Partition], Outgoing, int, int, int]] = deque()
 
     # ---- subscriptions
 
@@ -132,9 +132,12 @@ class Feed:
     def next_delivery(self) -> Outgoing | None:
         """The next frame of the cursor whose turn it is, if there is one."""
         while self._loaded:
-            cursor, frame, size, next_offset = self._loaded.popleft()
+            cursor, frame, size, next_offset, compactions = self._loaded.popleft()
             if cursor.state is DeliveryState.LOADING:
                 if self._is_deleted(cursor):
+                    continue
+                if compactions != cursor.partition.log.compaction.rounds:
+                    self.push.again(cursor)  # the aborted transactions of what was read may be forgotten
                     continue
                 first = cursor.next_offset
                 self.push.loaded(cursor, size, next_offset)
@@ -249,7 +252,7 @@ class Feed:
     async def _load(self, cursor: Cursor[Partition], extent: Extent, room: int) -> None:
         """Reads one delivery on a worker thread."""
         partition = cursor.partition
-        epoch = partition.leader_epoch
+        epoch, compactions = partition.leader_epoch, partition.log.compaction.rounds
         try:
             data, size, next_offset = await self._reader.read(extent, room, DELIVERY_PREFIX_BYTES)
         except CometError as error:
@@ -265,7 +268,7 @@ class Feed:
             if partition.leader_epoch != epoch and next_offset > partition.log.log_end:
                 self.end(cursor, Unavailable(f"{partition} was truncated during the read", retry_after_ms=50))
                 return
-            self._loaded.append((cursor, self._frame(data, partition, size), size, next_offset))
+            self._loaded.append((cursor, self._frame(data, partition, size), size, next_offset, compactions))
             self._rouse()
         finally:
             extent.release()
@@ -280,7 +283,7 @@ class Feed:
         cursor.aborted_sent_end = cursor.next_offset
         if not news:
             return frame
-        self._loaded.appendleft((cursor, frame, 0, 0))
+        self._loaded.appendleft((cursor, frame, 0, 0, 0))
         aborted = groups_pb2.Aborted(
             partition=cursor.handle,
             transactions=[

@@ -347,10 +347,10 @@ def _fetched(partition: Partition, found: list[pb.Record], next_offset: int, siz
 
 def _counts(header: records.BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
     """Whether the batch is data, and not of an aborted transaction."""
-    if not header.transactional:
-        return True
     if header.control:
         return False
+    if not header.transactional:
+        return True
     return all(
         (one.producer_id, one.epoch) != (header.producer_id, header.producer_epoch)
         or not one.first <= header.base_offset < one.end

@@ -30,6 +30,7 @@ BROKER_PANELS: Final[Panels] = {
         "default_replicas",
         "rebalance_ms",
         "retention_*",
+        "compaction_*",
         "drain_*",
     ],
     "Metrics": ["metrics_*"],

@@ -18,7 +18,7 @@ from comet.entities import TopicInfo
 from comet.errors import CometError, Forbidden, InvalidArgument, RecordTooLarge, TransactionAborted
 from comet.kafka.block import Chunk, KafkaRecords, PartitionBlock, blocks_of
 from comet.kafka.reader import KafkaCluster, KafkaReader, Partition
-from comet.kafka.topic_config import is_compacted, retention_text, settings_of, size_hint
+from comet.kafka.topic_config import retention_text, settings_of, size_hint
 from comet.producer.transaction import cause_of
 from comet.types import AtTime, Earliest, Latest
 from comet.units import count
@@ -111,11 +111,6 @@ class KafkaCopier:
             self._tell(
                 f"{topic}: {count(partitions, 'partition')} in Kafka, {found.partition_count} in Comet: records go to "
                 "partitions by their keys, and keep their order by key only"
-            )
-        if config is not None and is_compacted(config):
-            self._tell(
-                f"{topic}: compacted in Kafka. Comet does not compact: it keeps all copied records, tombstones too, "
-                "until its retention deletes them"
             )
         used = {at for at, end in (await admin.offsets(topic, "latest")).items() if end > 0}
         for block in blocks_of(cluster.id, topic, partitions, found.id):

@@ -11,6 +11,10 @@ from comet.settings.topic import NO_LIMIT, TOPIC_SETTINGS, TopicConfig
 from comet.types import is_internal_topic
 
 _DEFAULT_MESSAGE_BYTES: Final = (1 << 20) + 12  # Kafka's default: a mebibyte, and the overhead of a batch
+_COMPACTION: Final = {
+    "min.compaction.lag.ms": "min_compaction_lag_ms",
+    "delete.retention.ms": "delete_retention_ms",
+}
 _SHOWN: Final = 10  # names of topics in a hint
 
 
@@ -52,19 +56,23 @@ def chosen_topics(words: Sequence[str], topics: Collection[str]) -> list[str]:
     return sorted(found)
 
 
-def settings_of(config: Mapping[str, str]) -> dict[str, int]:
+def settings_of(config: Mapping[str, str]) -> dict[str, int | str]:
     """Settings of a new topic in Comet from Kafka's configuration, as far as it is known.
 
     >>> settings_of({"retention.ms": "86400000", "cleanup.policy": "delete"})
     {'retention_ms': 86400000}
     >>> settings_of({"cleanup.policy": "compact", "retention.ms": "86400000"})
-    {'retention_ms': -1, 'retention_bytes': -1}
+    {'cleanup_policy': 'compact'}
     """
-    found: dict[str, int] = {}
+    found: dict[str, int | str] = {}
+    policies = config.get("cleanup.policy", "delete").split(",")
+    if "compact" in policies:
+        found["cleanup_policy"] = "compact-delete" if "delete" in policies else "compact"
+        for name, setting in _COMPACTION.items():
+            if name in config:
+                found[setting] = min(int(config[name]), TOPIC_SETTINGS[setting].high)
     for name, setting in (("retention.ms", "retention_ms"), ("retention.bytes", "retention_bytes")):
-        if "delete" not in config.get("cleanup.policy", "delete"):
-            found[setting] = NO_LIMIT  # only compaction deletes records of such a topic
-        elif (value := config.get(name)) is not None:
+        if "delete" in policies and (value := config.get(name)) is not None:
             found[setting] = max(int(value), NO_LIMIT)
     largest = int(config.get("max.message.bytes", 0))
     if largest > _DEFAULT_MESSAGE_BYTES:
@@ -72,18 +80,18 @@ def settings_of(config: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def is_compacted(config: Mapping[str, str]) -> bool:
-    return "compact" in config.get("cleanup.policy", "")
-
-
 def retention_text(config: TopicConfig) -> str:
-    """The limits beyond which records are deleted, as text.
+    """What is deleted from a topic, as text.
 
     >>> retention_text(TopicConfig())
     'retention_ms=7d'
     """
     limits = config.retention()
-    return ", ".join(f"{name}={TOPIC_SETTINGS[name].format(limit)}" for name, limit in limits.items()) or "forever"
+    compacted = ["the last record of each key"] if config.compacts else []
+    return (
+        ", ".join(compacted + [f"{name}={TOPIC_SETTINGS[name].format(limit)}" for name, limit in limits.items()])
+        or "forever"
+    )
 
 
 def size_hint(topic: str, size: int) -> str:

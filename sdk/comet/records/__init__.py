@@ -8,7 +8,8 @@
     take(batch, rows), cover(first, end, ...)     batches that lack records, and cover the offsets of these
     batch.check()                             whether every column holds together, for leaders and readers
     lone_size(header, buffer)                 the same for one small record with nothing but a value
-    encode_marker(...), marker_of(batch)      how a transaction ended: a control batch
+    encode_marker(...), encode_plan(...)      control batches: how a transaction ended, what compaction removes
+    control_of(batch)                         the content of one
 
 Nothing here does I/O, and nothing trusts its input: invalid bytes raise only CorruptBatch or UnsupportedVersion.
 """
@@ -39,6 +40,7 @@ from comet.records._header import (
     verify,
 )
 from comet.records._marker import Marker, encode_marker, marker_of
+from comet.records._plan import ROUNDS_MAX, CompactionPlan, CompactionRound, control_of, encode_plan
 from comet.records._take import cover, stamped, take
 
 __all__ = [
@@ -46,21 +48,26 @@ __all__ = [
     "BODY_BYTES_MAX",
     "HEADER_BYTES",
     "RECORDS_MAX",
+    "ROUNDS_MAX",
     "STAMP_BYTES",
     "VERSION",
     "Batch",
     "BatchHeader",
     "Buffer",
     "Codec",
+    "CompactionPlan",
+    "CompactionRound",
     "Content",
     "Flag",
     "Marker",
     "content_bytes",
+    "control_of",
     "cover",
     "decode",
     "digest_number",
     "encode",
     "encode_marker",
+    "encode_plan",
     "extent",
     "iterate",
     "lone_size",

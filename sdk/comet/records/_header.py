@@ -77,16 +77,18 @@ _EXTENT: Final = Struct("<q8xII48xI12x")
 _U32: Final = Struct("<I")
 CRC_AT: Final = 32
 MARKER_BODY_BYTES: Final = 24
+PLAN_BODY_BYTES_MIN: Final = 56
+PLAN_BODY_BYTES_MAX: Final = 1080
 
 INT64_MAX: Final = (1 << 63) - 1
 _FLAGS_KNOWN: Final = 1023
 _MARKER: Final = TRANSACTIONAL | CONTROL
 _OF_A_PRODUCER: Final = TRANSACTIONAL | KEYED
-# The flags that make sense together: KEY_NULLS never goes without KEYS, a marker has no column but its value, and a
-# request with a key is part of no transaction.
+# The flags that make sense together: KEY_NULLS never goes without KEYS, a marker or a compaction plan has no column but
+# its value, and a request with a key is part of no transaction.
 _FLAGS_VALID: Final = frozenset(
     f for f in (*range(CONTROL), *range(KEYED, KEYED + TRANSACTIONAL)) if f & KEYS or not f & KEY_NULLS
-) | {_MARKER}
+) | {_MARKER, CONTROL}
 
 assert HEADER.size == HEADER_BYTES == PREFIX.size + TAIL.size == _EXTENT.size
 assert _STAMPED.size + _U32.size == STAMP_BYTES
@@ -140,7 +142,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def control(self) -> bool:
-        """Whether it is a control record instead of data; see `marker_of`."""
+        """Whether it is a marker or a compaction plan instead of data; see `control_of`."""
         return self.flags & CONTROL != 0
 
     @property
@@ -178,7 +180,7 @@ def read_header(buffer: Buffer, at: int = 0) -> BatchHeader:
         and min_timestamp <= max_timestamp
         and (producer_id > 0 and 0 <= base_sequence < INT64_MAX - last_delta if producer_id else not base_sequence)
         and (producer_id or not (producer_epoch or flags & _OF_A_PRODUCER))
-        and (flags < CONTROL or _adds_up(flags, count, codec, body_size, base_sequence, producer_epoch))
+        and (flags < CONTROL or _adds_up(flags, count, codec, body_size, producer_id, base_sequence, producer_epoch))
     ):
         return tuple.__new__(BatchHeader, header)
     raise _refusal(tuple.__new__(BatchHeader, header), len(buffer) - at)
@@ -197,8 +199,12 @@ def extent(buffer: Buffer, at: int = 0) -> tuple[int, int, int]:
     return length, base_offset + last_delta + 1, leader_epoch
 
 
-def _adds_up(flags: int, count: int, codec: int, body_size: int, base_sequence: int, producer_epoch: int) -> bool:
-    """The further conditions of a marker, or of a request with a key."""
+def _adds_up(
+    flags: int, count: int, codec: int, body_size: int, producer_id: int, base_sequence: int, producer_epoch: int
+) -> bool:
+    """The further conditions of a marker, a compaction plan, or a request with a key."""
+    if flags == CONTROL:
+        return count == 1 and codec == 0 and PLAN_BODY_BYTES_MIN <= body_size <= PLAN_BODY_BYTES_MAX and not producer_id
     if flags & CONTROL:
         return count == 1 and codec == 0 and body_size == MARKER_BODY_BYTES and not base_sequence
     return not producer_epoch
@@ -231,7 +237,9 @@ def _refusal(h: BatchHeader, available: int) -> CometError:
         (h.control and h.record_count != 1, "record_count"),
         (h.control and h.codec != Codec.NONE, "codec"),
         (h.control and h.base_sequence != 0, "base_sequence"),
-        (h.control and h.body_size != MARKER_BODY_BYTES, "body_size"),
+        (h.flags == _MARKER and h.body_size != MARKER_BODY_BYTES, "body_size"),
+        (h.flags == CONTROL and not PLAN_BODY_BYTES_MIN <= h.body_size <= PLAN_BODY_BYTES_MAX, "body_size"),
+        (h.flags == CONTROL and h.producer_id, "producer_id"),
     ):
         if wrong:
             return CorruptBatch(f"the batch header does not add up: {name} is {getattr(h, name)}")

@@ -17,10 +17,12 @@ from comet.records._encode import encode
 from comet.records._header import RECORDS_MAX, STAMP_BYTES, Codec, make_stamp
 
 
-def take(batch: Batch, rows: Sequence[int]) -> bytes:
-    """The batch with these rows of it, by rising number: with the stamp, the producer and the offsets that it had."""
+def take(batch: Batch, rows: Sequence[int], *, first: int | None = None) -> bytes:
+    """The batch with these rows of it, by rising number: with the stamp, the producer and the offsets that it had. From
+    `first` on, if it has no producer, whose sequences would no longer be told by its offsets."""
     header = batch.header
-    assert not header.control
+    assert not header.control and (first is None or not header.producer_id)
+    base = header.base_offset if first is None else first
     choose = _choose_none if not rows else _choose_one(rows[0]) if len(rows) == 1 else itemgetter(*rows)
     parts = encode(
         choose(batch.values),
@@ -32,14 +34,14 @@ def take(batch: Batch, rows: Sequence[int]) -> bytes:
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
         schema_id=header.schema_id,
-        offset_deltas=choose(batch.deltas),
-        span=header.span,
+        offset_deltas=[offset - base for offset in choose(batch.offsets)],
+        span=header.next_offset - base,
         due=None if batch.due is None else choose(batch.due),
         expiry=None if batch.expiry is None else choose(batch.expiry),
         transactional=header.transactional,
         keyed=header.keyed,
     )
-    return stamped(parts, header.base_offset, header.append_time_us, header.leader_epoch)
+    return stamped(parts, base, header.append_time_us, header.leader_epoch)
 
 
 def cover(first: int, end: int, *, append_time_us: int, leader_epoch: int) -> bytes:

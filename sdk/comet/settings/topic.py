@@ -37,6 +37,18 @@ class Flush(str, Enum):
     OS = "os"
 
 
+class CleanupPolicy(str, Enum):
+    """What is removed from a topic: old records, superseded ones, or both.
+
+    >>> TopicConfig(cleanup_policy=CleanupPolicy.COMPACT).retention()
+    {}
+    """
+
+    DELETE = "delete"
+    COMPACT = "compact"
+    COMPACT_DELETE = "compact-delete"
+
+
 class Consistency(str, Enum):
     """Which records readers of a topic see: those that every in-sync replica has, or all that the broker has.
 
@@ -173,7 +185,7 @@ def _setting(kind: type[int | Enum], default: Any, unit: str, label: str, about:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The configuration of a topic; -1 means "no limit" in the three retention fields.
+    """The configuration of a topic; -1 means "no limit" in the retention fields and in max_compaction_lag_ms.
 
     >>> TopicConfig(retention_ms=3_600_000).retention_bytes
     -1
@@ -246,6 +258,54 @@ class TopicConfig:
         cluster=False,  # it follows the number of the topic's replicas
         default_replicated=2,
     )
+    cleanup_policy: CleanupPolicy = _setting(  # noqa: RUF009
+        CleanupPolicy,
+        CleanupPolicy.DELETE,
+        "",
+        "Cleanup policy",
+        "delete: retention deletes old records. compact: of each key, the last record stays, and those before it go "
+        "some time later; every record needs a key. compact-delete: both.",
+        cluster=False,
+    )
+    min_dirty_percent: int = _setting(
+        int,
+        50,
+        "percent",
+        "Share of new records for a compaction",
+        "A partition is compacted when this share of its full segments was not compacted yet.",
+        low=1,
+        high=100,
+        bits=32,
+        cluster=False,
+    )
+    min_compaction_lag_ms: int = _setting(
+        int,
+        0,
+        "ms",
+        "Shortest time before compaction",
+        "Superseded records stay at least so long: a reader that is less far behind sees every record.",
+        high=10 * 366 * _DAY_MS,
+        cluster=False,
+    )
+    max_compaction_lag_ms: int = _setting(
+        int,
+        NO_LIMIT,
+        "ms",
+        "Longest time before compaction",
+        "Superseded records go after this time, also if the share of new ones is small.",
+        low=NO_LIMIT,
+        high=10 * 366 * _DAY_MS,
+        cluster=False,
+    )
+    delete_retention_ms: int = _setting(
+        int,
+        _DAY_MS,
+        "ms",
+        "Retention of tombstones",
+        "How long a tombstone stays after the first compaction that met it.",
+        high=10 * 366 * _DAY_MS,
+        cluster=False,
+    )
     consistency: Consistency = _setting(  # noqa: RUF009
         Consistency,
         Consistency.CONSISTENT,
@@ -274,8 +334,15 @@ class TopicConfig:
         >>> TopicConfig(retention_records=1_000).retention()
         {'retention_ms': 604800000, 'retention_records': 1000}
         """
-        limits = {name: getattr(self, name) for name, row in TOPIC_SETTINGS.items() if row.unlimited}
+        if self.cleanup_policy is CleanupPolicy.COMPACT:
+            return {}
+        limits = {name: getattr(self, name) for name in ("retention_ms", "retention_bytes", "retention_records")}
         return {name: limit for name, limit in limits.items() if limit != NO_LIMIT}
+
+    @property
+    def compacts(self) -> bool:
+        """Whether superseded records go, so that every record needs a key."""
+        return self.cleanup_policy is not CleanupPolicy.DELETE
 
     def refuses_acks_all(self, in_sync: int) -> bool:
         """Whether acks="all" is refused with this number of in-sync replicas.

@@ -69,6 +69,13 @@ class Consistency(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONSISTENCY_CONSISTENT: _ClassVar[Consistency]
     CONSISTENCY_AVAILABLE: _ClassVar[Consistency]
 
+class CleanupPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CLEANUP_POLICY_UNSPECIFIED: _ClassVar[CleanupPolicy]
+    CLEANUP_POLICY_DELETE: _ClassVar[CleanupPolicy]
+    CLEANUP_POLICY_COMPACT: _ClassVar[CleanupPolicy]
+    CLEANUP_POLICY_COMPACT_DELETE: _ClassVar[CleanupPolicy]
+
 class SettingSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SETTING_SOURCE_UNSPECIFIED: _ClassVar[SettingSource]
@@ -125,6 +132,10 @@ FLUSH_POLICY_OS: FlushPolicy
 CONSISTENCY_UNSPECIFIED: Consistency
 CONSISTENCY_CONSISTENT: Consistency
 CONSISTENCY_AVAILABLE: Consistency
+CLEANUP_POLICY_UNSPECIFIED: CleanupPolicy
+CLEANUP_POLICY_DELETE: CleanupPolicy
+CLEANUP_POLICY_COMPACT: CleanupPolicy
+CLEANUP_POLICY_COMPACT_DELETE: CleanupPolicy
 SETTING_SOURCE_UNSPECIFIED: SettingSource
 SETTING_SOURCE_TOPIC: SettingSource
 SETTING_SOURCE_CLUSTER: SettingSource
@@ -150,7 +161,7 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., details: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("retention_ms", "retention_bytes", "retention_records", "flush", "flush_interval_ms", "record_bytes_max", "segment_bytes", "segment_ms", "min_insync", "consistency")
+    __slots__ = ("retention_ms", "retention_bytes", "retention_records", "flush", "flush_interval_ms", "record_bytes_max", "segment_bytes", "segment_ms", "min_insync", "consistency", "cleanup_policy", "min_dirty_percent", "min_compaction_lag_ms", "max_compaction_lag_ms", "delete_retention_ms")
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     RETENTION_RECORDS_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +172,11 @@ class TopicConfig(_message.Message):
     SEGMENT_MS_FIELD_NUMBER: _ClassVar[int]
     MIN_INSYNC_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
+    CLEANUP_POLICY_FIELD_NUMBER: _ClassVar[int]
+    MIN_DIRTY_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    MIN_COMPACTION_LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_COMPACTION_LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    DELETE_RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     retention_ms: int
     retention_bytes: int
     retention_records: int
@@ -171,7 +187,12 @@ class TopicConfig(_message.Message):
     segment_ms: int
     min_insync: int
     consistency: Consistency
-    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_records: _Optional[int] = ..., flush: _Optional[_Union[FlushPolicy, str]] = ..., flush_interval_ms: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_ms: _Optional[int] = ..., min_insync: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ...) -> None: ...
+    cleanup_policy: CleanupPolicy
+    min_dirty_percent: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    delete_retention_ms: int
+    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_records: _Optional[int] = ..., flush: _Optional[_Union[FlushPolicy, str]] = ..., flush_interval_ms: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_ms: _Optional[int] = ..., min_insync: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ..., cleanup_policy: _Optional[_Union[CleanupPolicy, str]] = ..., min_dirty_percent: _Optional[int] = ..., min_compaction_lag_ms: _Optional[int] = ..., max_compaction_lag_ms: _Optional[int] = ..., delete_retention_ms: _Optional[int] = ...) -> None: ...
 
 class TopicDefaults(_message.Message):
     __slots__ = ("config", "sources", "replicas")

@@ -1,0 +1,191 @@
+"""Compaction of one partition on this broker: the leader plans, every replica works by the plan.
+
+    housekeeping's timer ─┬─ leads?  plan_compaction ─► the plan as a batch in the log
+                          └─ a committed plan is due  ─► a task: Round.step after step, at the broker's rate
+
+A replica whose digest differs from the leader's has other records than the leader: its log counts as damaged below the
+plan's end, and is fetched again.
+
+Owned by a Partition. One partition of a broker at a time works, so that its memory is that of one round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+from comet import records
+from comet.errors import CometError
+from comet_broker.core.compaction import LastPlan, plan_compaction
+from comet_broker.core.watermarks import Watermarks
+from comet_broker.partitions.context import PartitionContext, Replica
+from comet_broker.partitions.flushing import Flushing
+from comet_broker.partitions.readers import Readers
+from comet_broker.storage.compaction import CannotCompact, Rewritten, Round
+from comet_broker.storage.rewrite import SLICE_BYTES
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class CompactedPartition(Replica, Protocol):
+    """The partition."""
+
+    context: PartitionContext
+    watermarks: Watermarks
+    readers: Readers
+    flushing: Flushing
+
+    @property
+    def leads(self) -> bool: ...
+    @property
+    def settled(self) -> bool: ...
+    def append_control(self, batch: bytes) -> None: ...
+
+
+class PartitionCompaction:
+    def __init__(self, partition: CompactedPartition, lock: asyncio.Lock) -> None:
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._partition = partition
+        self._lock = lock
+        self._given_up = -1  # the plan that could not be carried out
+        self._compared = -1  # the plan whose digest was compared
+
+    def check(self) -> None:
+        """Called by housekeeping's timer: plans, and begins what is due. Raises DiskFull or LogFailed."""
+        partition = self._partition
+        storage = partition.log
+        if partition.closed is not None or storage.failed is not None or not self._idle.is_set():
+            return
+        notes = storage.compaction.notes
+        planned = notes.planned
+        if planned is not None and planned.offset < partition.watermarks.committed:
+            self._compare()
+        if notes.due is None or notes.due.offset == self._given_up:
+            if storage.config.compacts:
+                self._plan()
+            return
+        if not partition.context.compacting.locked():
+            self._idle.clear()
+            partition.context.tasks.spawn(self._run(), f"compact {partition}")
+
+    # ---- the leader's part
+
+    def _plan(self) -> None:
+        partition = self._partition
+        storage = partition.log
+        if not partition.leads or not partition.settled or storage.lost:
+            return
+        notes, last = storage.compaction.notes, None
+        if notes.planned is not None:
+            applied = notes.applied
+            known = applied is not None and applied.offset == notes.planned.offset
+            last = LastPlan(
+                notes.planned.plan,
+                notes.planned.offset if known else -1,
+                applied.digest if known and applied is not None else 0,
+                applied.tombstones if known and applied is not None else 1,
+            )
+        limit = min(partition.watermarks.committed, partition.watermarks.last_stable_offset, storage.flushed_end)
+        plan = plan_compaction(
+            storage.segments.facts()[:-1], storage.config, partition.context.clock.wall_us(), limit, last
+        )
+        if plan is not None:
+            log.info("compacts %s up to offset %d", partition, plan.clean_end)
+            partition.append_control(records.encode_plan(plan))
+
+    # ---- every replica's part
+
+    def _compare(self) -> None:
+        """Compares the leader's digest of the plan that was carried out last here with that of this replica."""
+        partition, notes = self._partition, self._partition.log.compaction.notes
+        planned = notes.planned
+        if planned is None or planned.offset == self._compared:
+            return
+        self._compared = planned.offset
+        if notes.differs(planned.plan) and not partition.leads:
+            end = planned.plan.clean_end if notes.applied is None else notes.applied.clean_end
+            log.error("%s has other records than its leader below offset %d: they are fetched again", partition, end)
+            partition.log.state.quarantine(partition.log.log_start, end)
+            partition.context.disqualify(partition)
+
+    async def _run(self) -> None:
+        partition = self._partition
+        context = partition.context
+        try:
+            async with context.compacting:
+                await self._carry_out()
+        except (CannotCompact, CometError, OSError) as error:
+            due = partition.log.compaction.notes.due
+            self._given_up = -1 if due is None or isinstance(error, CometError) else due.offset
+            if partition.closed is None:
+                log.warning("%s is not compacted: %s", partition, error)
+        finally:
+            self._idle.set()
+
+    async def ended(self) -> None:
+        """Returns once no round works on the files of the partition, which is closed."""
+        await self._idle.wait()
+
+    async def _carry_out(self) -> None:
+        partition = self._partition
+        context, compaction = partition.context, partition.log.compaction
+        async with self._lock:
+            if partition.closed is not None:
+                return
+            begun = compaction.begin(partition.watermarks.committed, context.compaction_memory)
+        if begun is None:
+            partition.flushing.start()  # perhaps a segment waits for its sync
+            return
+        try:
+            while (done := await self._on_worker(begun.step)) is not True:
+                if isinstance(done, Rewritten):
+                    await self._swap_in(done)
+                elif self._partition_closed():
+                    return
+                await asyncio.sleep(SLICE_BYTES / context.compaction_rate)
+            await self._end(begun)
+        finally:
+            await self._on_worker(begun.release)
+
+    def _partition_closed(self) -> bool:
+        return self._partition.closed is not None
+
+    async def _on_worker(self, function: Callable[[], T]) -> T:
+        """Waits for the end of it also when it is cancelled: nothing else uses the round meanwhile."""
+        running = asyncio.ensure_future(self._partition.context.worker.run(function))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            raise
+
+    async def _swap_in(self, rewritten: Rewritten) -> None:
+        partition = self._partition
+        compaction, worker = partition.log.compaction, partition.context.worker
+        async with self._lock:
+            if partition.closed is not None or not compaction.holds(rewritten):
+                raise CannotCompact("its segments have changed meanwhile")
+            await worker.run(partial(compaction.prepare, rewritten))
+            try:
+                compaction.swap_in(rewritten)
+                await worker.run(partial(compaction.settle, rewritten))
+            except OSError as error:
+                compaction.poison(error)
+                raise
+
+    async def _end(self, begun: Round) -> None:
+        partition = self._partition
+        async with self._lock:
+            if partition.closed is not None:
+                return
+            applied = begun.applied()
+            # With the log's old form go its aborted transactions: none of their records may be in memory.
+            partition.readers.tail.drop_before(applied.clean_end)
+            partition.log.compaction.end(applied)
+            log.info("compacted %s up to offset %d: %d records gone", partition, applied.clean_end, applied.removed)
+            await partition.context.worker.run(partition.log.compaction.write_notes)
