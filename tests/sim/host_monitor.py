@@ -33,8 +33,13 @@ class HostMonitor:
 
     # ---- files
 
-    def changed(self, path: str, size: int) -> None:
+    def _followed(self, path: str) -> Where | None:
+        """The partition of a file that is followed batch by batch: not of a compacted topic."""
         where = _where(path)
+        return None if where is None or self._monitor.compacts(where) else where
+
+    def changed(self, path: str, size: int) -> None:
+        where = self._followed(path)
         if where is None:
             return
         copy = self._monitor.copies[self._broker, where]
@@ -89,6 +94,8 @@ class HostMonitor:
 
     def opened(self, partition: Partition) -> None:
         where = (partition.topic_id.hex(), partition.index)
+        if self._monitor.compacts(where):
+            return
         copy = self._monitor.copies[self._broker, where]
         if copy.poisoned:
             copy.poisoned = False
@@ -96,7 +103,7 @@ class HostMonitor:
             self._monitor.reopened(self._broker, where)
 
     def sync_failed(self, path: str) -> None:
-        where = _where(path)
+        where = self._followed(path)
         if where is not None:
             copy = self._monitor.copies[self._broker, where]
             self._monitor.losses.look(where)
@@ -106,8 +113,9 @@ class HostMonitor:
 
     def damaged(self, path: str, base: int) -> None:
         """A bit of the batch that begins there was flipped."""
-        where = _where(path)
-        assert where is not None
+        where = self._followed(path)
+        if where is None:
+            return
         copy = self._monitor.copies[self._broker, where]
         self._monitor.losses.look(where)
         copy.damaged.add(base)
@@ -117,8 +125,9 @@ class HostMonitor:
 
     def lies(self, folder: str) -> None:
         """The log in this folder is not what its broker left there."""
-        where = _where(f"{folder}/log")
-        assert where is not None
+        where = self._followed(f"{folder}/log")
+        if where is None:
+            return
         copy = self._monitor.copies[self._broker, where]
         self._monitor.losses.look(where)
         copy.lies = copy.mending = True
@@ -192,6 +201,9 @@ class HostMonitor:
     def _moved(self, partition: Partition, known: tuple[int, int, int] | None, end: int, epoch: int) -> None:
         monitor = self._monitor
         where = (partition.topic_id.hex(), partition.index)
+        if monitor.compacts(where):
+            self._seen[partition] = (end, epoch, epoch)
+            return
         before, epoch_before, said_in = known if known is not None else (0, 0, 0)
         fresh = known is None and (not partition.leads or bool(monitor.agreed[where].losses))
         said_now = self._noted_in(where, end) if fresh else said_in if end == before else epoch

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.sim.cluster_mutants import CLUSTER_MUTANTS
+from tests.sim.compaction_mutants import COMPACTION_MUTANTS
 from tests.sim.crowd_mutants import CROWD_MUTANTS
 from tests.sim.group_mutants import GROUP_MUTANTS
 from tests.sim.mutants import MUTANTS
@@ -23,7 +24,7 @@ from tests.sim.store_mutants import STORE_MUTANTS
 ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **MUTANTS, **CLUSTER_MUTANTS, **GROUP_MUTANTS, **NOTE_MUTANTS, **REQUEST_MUTANTS,
     **CROWD_MUTANTS, **PASSING_MUTANTS,
-    **STORE_MUTANTS,
+    **STORE_MUTANTS, **COMPACTION_MUTANTS,
 }  # fmt: skip
 
 

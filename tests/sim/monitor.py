@@ -67,6 +67,11 @@ class Monitor:
         spec = self._specs.get(where[0])
         return spec is not None and spec.config.consistency is Consistency.CONSISTENT
 
+    def compacts(self, where: Where) -> bool:
+        """Whether a partition's topic is compacted: its batches do not stay as they were written."""
+        spec = self._specs.get(where[0])
+        return spec is not None and spec.config.compacts
+
     def replicated(self, tp: PartitionName) -> bool:
         spec = self._specs.get(self.names.get(tp[0], ""))
         return spec is not None and spec.replicas > 1

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.sim import cluster, cluster_faults, group_scenario, nemesis, scenario, store_scenario
+from tests.sim import cluster, cluster_faults, compaction_scenario, group_scenario, nemesis, scenario, store_scenario
 from tests.sim.result import Result, Totals
 
 Simulate = Callable[..., Result]
@@ -26,6 +26,7 @@ SCENARIOS: Final[dict[str, Simulate]] = {
     "groups": group_scenario.simulate,
     "passing": group_scenario.simulate_passing,
     "store": store_scenario.simulate,
+    "compaction": compaction_scenario.simulate,
     "broker": scenario.simulate,
 }
 FAULTS: Final = {
@@ -35,6 +36,7 @@ FAULTS: Final = {
     "groups": (*group_scenario.FAULTS, *cluster_faults.APART, *group_scenario.MEMBER_FAULTS),
     "passing": (*group_scenario.FAULTS, *cluster_faults.APART, *group_scenario.MEMBER_FAULTS, "group deleted"),
     "store": store_scenario.FAULTS,
+    "compaction": compaction_scenario.FAULTS,
     "broker": (*nemesis.FAULTS, "metered", "vandal"),
 }
 

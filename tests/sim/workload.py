@@ -23,6 +23,7 @@ from comet.errors import (
 )
 from comet.producer.delivery import BulkDelivery, Delivery
 from comet.producer.producer import Producer
+from comet.producer.transaction import TransactionalProducer
 from comet.settings.topic import Flush
 from comet.types import Earliest, Latest
 from comet.v1 import admin_pb2 as admin
@@ -181,7 +182,7 @@ class ProducerClient:
         operation.code = error.code
 
 
-async def close_quietly(client: Producer | Consumer[bytes]) -> None:
+async def close_quietly(client: Producer | TransactionalProducer | Consumer[bytes]) -> None:
     try:
         await client.close()
     except CometError:

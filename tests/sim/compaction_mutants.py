@@ -1,0 +1,123 @@
+"""Planted bugs of compaction: in what is removed, and in how a new segment takes the place of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from comet.records import CompactionPlan
+from comet.settings.topic import TopicConfig
+from comet_broker.core import compaction as decisions
+from comet_broker.core.compaction import LastPlan
+from comet_broker.core.retention import SegmentFacts
+from comet_broker.core.tail import Tail
+from comet_broker.partitions import compaction as rounds
+from comet_broker.partitions import follower_state, log_reader
+from comet_broker.storage import compaction as storage
+from comet_broker.storage.compaction import Compaction
+from comet_broker.storage.extent import Extent
+from comet_broker.storage.new_segment import NewSegment
+from comet_broker.storage.rewrite import Rewriting, Rewritten, Work
+from comet_broker.storage.segment import Segment
+from tests.sim.cluster_profile import ClusterProfile
+from tests.sim.planting import Mutant, Patch
+
+COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {}
+
+Patches = Callable[[], list[Patch]]
+
+
+def mutant(why: str, *faults: str, caught_by: int = 0) -> Callable[[Patches], Patches]:
+    def register(patches: Patches) -> Patches:
+        profile = ClusterProfile(faults=faults) if faults else ClusterProfile()
+        COMPACTION_MUTANTS[patches.__name__] = Mutant("compaction", why, ("C29", "C5"), profile, patches, caught_by)
+        return patches
+
+    return register
+
+
+@mutant(
+    "a plan reaches beyond what is decided: records of a transaction that is aborted later become plain ones",
+    caught_by=17,
+)
+def plan_above_the_stable_end() -> list[Patch]:
+    real = decisions.plan_compaction
+
+    def plan(
+        segments: Sequence[SegmentFacts], config: TopicConfig, now_us: int, limit: int, last: LastPlan | None
+    ) -> CompactionPlan | None:
+        return real(segments, config, now_us, 1 << 62, last)
+
+    return [(rounds, "plan_compaction", plan)]
+
+
+@mutant("aborted records count", caught_by=17)
+def keep_aborted_records() -> list[Patch]:
+    def begin(work: Work) -> Rewriting:
+        return Rewriting(work._replace(aborted=()))
+
+    return [(storage, "Rewriting", begin)]
+
+
+@mutant("the newest segments are compacted first: a deleted key comes back after a crash", "kill", "kill_all")
+def newest_segments_first() -> list[Patch]:
+    real = Rewriting._groups
+
+    def groups(self: Rewriting) -> list[tuple[Segment, ...]]:
+        found: list[tuple[Segment, ...]] = [(source,) for group in real(self) for source in group]
+        return found[::-1]
+
+    return [(Rewriting, "_groups", groups)]
+
+
+@mutant("a follower takes a batch that it has in part as it is", "kill", "pause", "partition", "power_cut")
+def take_a_batch_twice() -> list[Patch]:
+    def part_from(batch: memoryview, _: int) -> memoryview:
+        return batch
+
+    patches: list[Patch] = [(follower_state, "_part_from", part_from)]
+    return patches
+
+
+@mutant("a new segment is put in place before it is synced", "power_cut", "power_cut_all", caught_by=1)
+def rename_before_the_sync() -> list[Patch]:
+    def finish(self: NewSegment) -> None:
+        self._flush()
+        self.segment.seal()
+        self.segment.synced = True
+
+    return [(NewSegment, "finish", finish)]
+
+
+@mutant("the oldest segment is left out: what is superseded in it stays")
+def leave_the_oldest_segment_out() -> list[Patch]:
+    def groups(self: Rewriting) -> list[tuple[Segment, ...]]:
+        return [tuple(self._work.sources[1:])] if len(self._work.sources) > 1 else []
+
+    return [(Rewriting, "_groups", groups)]
+
+
+@mutant("memory keeps the batches of the old form: a reader gets aborted records from there", caught_by=1029)
+def keep_the_tail() -> list[Patch]:
+    def drop_before(self: Tail, offset: int) -> None:
+        pass
+
+    return [(Tail, "drop_before", drop_before)]
+
+
+@mutant("what is committed is not noted before batches are joined", "power_cut_all", caught_by=4)
+def forget_what_is_committed() -> list[Patch]:
+    def prepare(self: Compaction, rewritten: Rewritten) -> None:
+        path = rewritten.sources[0].index_path
+        if self._folder.files.exists(path):
+            self._folder.files.remove(path)
+
+    return [(Compaction, "prepare", prepare), (log_reader, "read_waiting", _read_waiting)]
+
+
+def _read_waiting(extent: Extent, room: int, prefix_bytes: int = 0) -> tuple[memoryview, int, int]:
+    """As it was before it knew of such batches."""
+    buffer = memoryview(bytearray(prefix_bytes + max(room, 4 << 20)))
+    result = extent.read(buffer[prefix_bytes:], wait=True)
+    assert result is not None and result.size, "an extent is not empty"
+    return buffer, result.size, result.next_offset
