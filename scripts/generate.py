@@ -77,6 +77,7 @@ TWINS: Final = (
     Twin("comet.share.share_consumer", "ShareConsumer"),
     Twin("comet.share.share_client", "ShareClient"),
     Twin("comet.admin.access", "AccessAdmin", inner=True),
+    Twin("comet.admin.calendars", "CalendarAdmin", inner=True),
     Twin("comet.admin.admin", "Admin", left_out=("acting_for",)),  # gateways are asynchronous
 )  # fmt: skip
 

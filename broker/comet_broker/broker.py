@@ -32,6 +32,7 @@ from comet_broker.access.keys import AccessKeys
 from comet_broker.access.quotas import Quotas
 from comet_broker.access.tokens import Tokens, issuer_of
 from comet_broker.admin.access_keys import AdminAccessKeys
+from comet_broker.admin.calendars import AdminCalendars
 from comet_broker.admin.metrics import AdminMetrics
 from comet_broker.admin.quotas import AdminQuotas
 from comet_broker.admin.recovery import AdminRecovery, warn_others
@@ -381,6 +382,7 @@ class Broker:
             rules=AdminRules(env, store=self.guard, view=view, control=self.access),
             access_keys=AdminAccessKeys(env, store=self.guard, view=view, control=self.access, keys=self.access_keys),
             quotas=AdminQuotas(env, store=self.guard, view=view),
+            calendars=AdminCalendars(env, store=self.guard, view=view),
             recovery=AdminRecovery(
                 env.me,
                 random=env.random,

@@ -156,6 +156,10 @@ SHARE_CHECK_S: Final = 0.25
 ACQUIRE_RECORDS_MAX: Final = 10_000  # in one call
 ACKNOWLEDGEMENTS_MAX: Final = 10_000  # in one call
 
+CALENDARS_MAX: Final = 100  # of the cluster
+CALENDAR_BYTES_MAX: Final = 256 * KIB  # of one, as it is stored
+CALENDARS_BYTES_MAX: Final = 4 * MIB  # of all of them
+
 # Metrics history of a broker: of each figure, 960 seconds and 1,500 minutes (core.history).
 HISTORY_POINTS: Final = 960 + 1_500
 TOPIC_SERIES_MAX: Final = 500  # topics with figures of their own: four each, of four bytes a point
@@ -200,3 +204,4 @@ assert AUDIT_PRINCIPAL_USES_MAX < AUDIT_USES_MAX
 assert SHARE_FRAME_RECORDS_MAX <= SHARE_IN_FLIGHT_MAX <= SHARE_WINDOW_RECORDS_MAX
 assert TOPIC_SERIES_MAX * 4 * 4 * HISTORY_POINTS <= TOPIC_SERIES_BYTES_MAX
 assert 8 * HISTORY_VALUES_MAX < MESSAGE_BYTES_MAX
+assert CALENDAR_BYTES_MAX <= CALENDARS_BYTES_MAX < MESSAGE_BYTES_MAX

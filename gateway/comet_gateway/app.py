@@ -43,6 +43,7 @@ from comet_gateway.routes import (
     acts,
     alerts,
     brokers,
+    calendars,
     dashboard,
     dead_letters,
     documentation,
@@ -127,7 +128,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     admission = Admission(state.gatekeeper, state.security, state.traffic, config.limits)
     modules: list[Any] = [
         produce, fetch, search, push, share_groups, groups, dead_letters, topics,
-        partitions, brokers, alerts, operations, documentation,
+        partitions, brokers, alerts, calendars, operations, documentation,
     ]  # fmt: skip
     if config.dashboard:
         modules += [login, diagnostics, dashboard]

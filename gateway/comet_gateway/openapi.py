@@ -36,6 +36,7 @@ TAGS: Final = {
     "access-keys": "Access keys: by which clients of the brokers say who they are.",
     "roles": "Roles: principals of the brokers' clients that have the same rules.",
     "quotas": "Quotas: how much each client of the brokers may use of each broker.",
+    "calendars": "Market calendars, and the next times of schedules.",
     "operations": "Health and metrics of this gateway, for load balancers, Kubernetes and Prometheus.",
 }
 METHODS: Final = ("get", "put", "post", "delete", "patch", "head", "options")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from comet.admin.access import AccessAdmin
     from comet.admin.access_keys import AccessKey, AccessKeyList, AccessKeyRevocation, NewAccessKey
     from comet.admin.admin import Admin
+    from comet.admin.calendars import CalendarAdmin, CalendarDeletion, CalendarInfo, CalendarList, CalendarPut
     from comet.admin.history import ClusterEvent, History, HistoryTrack
     from comet.admin.quotas import Quota, QuotaList, QuotaRemoval
     from comet.admin.recovery import ClusterRecovery, PartitionRecovery, RecoveryChoice
@@ -80,6 +81,8 @@ if TYPE_CHECKING:
     )
     from comet.errors import (
         BrokerNotFound,
+        CalendarChanged,
+        CalendarNotFound,
         Closed,
         CometError,
         CoordinatorLoading,
@@ -97,6 +100,7 @@ if TYPE_CHECKING:
         GroupNotFound,
         Internal,
         InvalidArgument,
+        InvalidSchedule,
         KeyReused,
         LeadershipLost,
         LimitExceeded,
@@ -140,6 +144,8 @@ if TYPE_CHECKING:
     from comet.producer.delivery import BulkDelivery, Delivery, FailedRange
     from comet.producer.producer import Producer
     from comet.producer.transaction import Transaction, TransactionalProducer
+    from comet.schedules.calendars import Calendar, CalendarSession, SessionBreak
+    from comet.schedules.preview import ScheduledTime, SchedulePreview
     from comet.security.client_credentials import ClientCredentials
     from comet.security.token_source import TokenProvider
     from comet.serde import model
@@ -192,6 +198,15 @@ __all__ = [
     "BrokerInfo",
     "BrokerNotFound",
     "BulkDelivery",
+    "Calendar",
+    "CalendarAdmin",
+    "CalendarChanged",
+    "CalendarDeletion",
+    "CalendarInfo",
+    "CalendarList",
+    "CalendarNotFound",
+    "CalendarPut",
+    "CalendarSession",
     "CallNext",
     "ClientCredentials",
     "Closed",
@@ -238,6 +253,7 @@ __all__ = [
     "HistoryTrack",
     "Internal",
     "InvalidArgument",
+    "InvalidSchedule",
     "KeyProvider",
     "KeyReused",
     "Keyring",
@@ -300,9 +316,12 @@ __all__ = [
     "RuleList",
     "RuleOperation",
     "Scan",
+    "SchedulePreview",
+    "ScheduledTime",
     "SequenceGap",
     "SequenceTooOld",
     "SerdeError",
+    "SessionBreak",
     "SettingSource",
     "ShareClient",
     "ShareConsumer",
@@ -353,6 +372,16 @@ _OWN = {
     "Bootstrap": "comet.client.bootstrap",
     "BrokerDrain": "comet.admin.results",
     "BulkDelivery": "comet.producer.delivery",
+    "Calendar": "comet.schedules.calendars",
+    "CalendarAdmin": "comet.admin.calendars",
+    "CalendarDeletion": "comet.admin.calendars",
+    "CalendarInfo": "comet.admin.calendars",
+    "CalendarList": "comet.admin.calendars",
+    "CalendarPut": "comet.admin.calendars",
+    "CalendarSession": "comet.schedules.calendars",
+    "SchedulePreview": "comet.schedules.preview",
+    "ScheduledTime": "comet.schedules.preview",
+    "SessionBreak": "comet.schedules.calendars",
     "ClientCredentials": "comet.security.client_credentials",
     "ClusterEvent": "comet.admin.history",
     "ClusterRecovery": "comet.admin.recovery",

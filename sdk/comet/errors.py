@@ -8,10 +8,12 @@
     │   ├── RecordTooLarge         more bytes than the topic or the broker takes
     │   ├── SerdeError             a value that the serde of the type cannot encode or decode
     │   │   └── DecryptionError    an encrypted value that the keyring cannot decrypt
-    │   └── KeyReused              an idempotency key was used before with other content
+    │   ├── KeyReused              an idempotency key was used before with other content
+    │   └── InvalidSchedule        the text of a schedule is wrong, or it never comes
     ├── TopicNotFound, TopicExists, PartitionNotFound, BrokerNotFound
     ├── NotLeader                  ask another broker; metadata is stale
     │   └── LeadershipLost         the leader wrote the batch, and was replaced before it acknowledged
+    ├── CalendarNotFound, CalendarChanged
     ├── OffsetOutOfRange           the offset is deleted, or not written yet
     ├── Truncated                  the log was truncated below an offset that was read
     ├── DataLoss                   a range of the log is damaged and cannot be read here
@@ -136,6 +138,11 @@ class KeyReused(InvalidArgument):
     """A request with the same idempotency key and other content was written before; this one was not written."""
 
     code = "KEY_REUSED"
+
+
+class InvalidSchedule(InvalidArgument):
+    """The text of a schedule is wrong, or it never comes. `details["position"]` is the character where the wrong part
+    begins, from 0; `details["hint"]` says what to write instead."""
 
 
 class TopicNotFound(CometError):
@@ -312,6 +319,19 @@ class Truncated(CometError):
     so that other records now have those offsets."""
 
     code = "TRUNCATED"
+
+
+class CalendarNotFound(CometError):
+    """The calendar does not exist in the cluster."""
+
+    code = "CALENDAR_NOT_FOUND"
+
+
+class CalendarChanged(CometError):
+    """The calendar has another version than the request expects: `details["version"]`, 0 if it does not exist. Nothing
+    was changed."""
+
+    code = "CALENDAR_CHANGED"
 
 
 class BrokerNotFound(CometError):

@@ -78,6 +78,10 @@ CALL_RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
     "Admin/SetQuota": (OPERATOR,),
     "Admin/ListQuotas": (LOOKER,),
     "Admin/RemoveQuota": (OPERATOR,),
+    "Admin/ListCalendars": (LOOKER,),
+    "Admin/GetCalendar": (LOOKER,),
+    "Admin/PutCalendar": (OPERATOR,),
+    "Admin/DeleteCalendar": (OPERATOR,),
 }
 
 

@@ -40,7 +40,7 @@ DENIED: Final = {"FORBIDDEN", "TOPIC_NOT_FOUND", "GROUP_NOT_FOUND"}
 PARAMETERS: Final = {
     "topic": TOPIC, "group": GROUP, "partition": "0", "offset": "0", "broker": "1", "version": "v", "path": "p",
     "file": "f", "principal": "user:bob", "id": "0123456789ab",
-    "alert": "0123456789ab",
+    "alert": "0123456789ab", "calendar": "XNYS",
 }  # fmt: skip
 BODIES: Final[dict[tuple[str, str], Any]] = {
     ("POST", "/v1/topics/{topic}/records"): {"value": 1},
@@ -55,6 +55,10 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
     ("POST", "/v1/alerts"): {"name": "a", "kind": "stale", "topic": TOPIC, "threshold": 9},
     ("PUT", "/v1/alerts/{alert}"): {"name": "a", "kind": "offline", "threshold": 0},
     ("POST", "/v1/alerts/{alert}/mute"): {"seconds": 0},
+    ("PUT", "/v1/calendars/{calendar}"): {
+        "zone": "UTC",
+        "sessions": [{"date": "2026-11-27", "open": "2026-11-27T08:00", "close": "2026-11-27T16:00"}],
+    },
     ("POST", "/v1/leaders/move"): {},
     ("POST", "/v1/roles/grant"): {"role": "role:a", "principal": "user:bob"},
     ("POST", "/v1/roles/revoke"): {"role": "role:a", "principal": "user:bob"},
@@ -165,7 +169,20 @@ def test_each_route_has_a_row() -> None:
 def test_no_route_for_which_a_role_is_needed_is_without_needs_but_these() -> None:
     acts = {(route.method, route.path) for _, route in OPERATIONS.values()}
     free = {route for route, needs in NEEDS.items() if not needs and ROLES[route] is not Role.ANYONE}
-    assert free - acts == {("WS", "/v1/ws"), ("GET", "/v1/topic-settings")}
+    assert free - acts == {("WS", "/v1/ws"), ("GET", "/v1/topic-settings"), ("GET", "/v1/schedules/next")}
+
+
+async def test_next_times_read_a_calendar_by_the_rules_of_the_user(ruled: Ruled) -> None:
+    sessions = (comet.CalendarSession("2099-11-27", 4_099_449_600_000_000, 4_099_478_400_000_000),)
+    await ruled.admin.calendars.put_calendar(comet.Calendar("XNYS", "UTC", sessions, "2099-12-31"))
+    async with ruled.http() as http:
+        for rules, spec, status in (
+            ((), "every 15m", 200),
+            ((), "calendar:XNYS open", 403),
+            (("describe cluster *",), "calendar:XNYS open", 200),
+        ):
+            await ruled.allow(*rules)
+            assert (await http.get("/v1/schedules/next", params={"spec": spec})).status_code == status
 
 
 async def test_each_route_needs_what_the_table_says(ruled: Ruled) -> None:

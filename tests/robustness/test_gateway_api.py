@@ -91,7 +91,12 @@ BY_STATE: Final = (  # of the cluster
     r".* group '.*' is a consumer group; use another name",
     r".* or an offset up to .*, not .*",
 )
-OPAQUE: Final = (r"MALFORMED_CURSOR .*", r"MALFORMED_TOKEN .*", r"MALFORMED_WHERE .*")  # texts with a grammar
+OPAQUE: Final = (
+    r"MALFORMED_CURSOR .*",
+    r"MALFORMED_TOKEN .*",
+    r"MALFORMED_WHERE .*",
+    r".* invalid schedule at .*",
+)  # texts with a grammar
 OF_SEVERAL: Final = (  # members or parameters that do not go together
     r".* offset and .* of partition .*: give only one",
     r".* start and cursor.*: give only one",
@@ -101,6 +106,11 @@ OF_SEVERAL: Final = (  # members or parameters that do not go together
     r".* is both set and unset; choose one",
     r".* name each partition once",
     r".* is named twice",
+    r".* the calendar is called .*, not .*: use one name",
+    r".* session .* (closes before it opens|follows .*|opens before session .*|is from .* to .*)",
+    r".* the breaks of session .* are not one after another within it",
+    r".* known_until .* is before the last session, .*",
+    r".* If-Match and If-None-Match exclude each other: .*",
     r".* a quota limits something: .*",
     r".* an idempotency key needs acks=1 or .*",
     r".* a rule of the kind .* (needs it|has none; leave it out|has only above)",
@@ -115,6 +125,9 @@ OF_TEXT: Final = (  # that no regular expression of JSON Schema can say, or of t
     r".* bytes_(in|out) is 0 \(no limit\), or at least 1024, .*",
     r".* rate must be at most .* at this gateway, .*",
     r".* name: use printable characters",
+    r".* calendar zone: no time zone .*",
+    r".* (a session|known_until) takes a date such as .*",
+    r".* (open|close|break) of session .* takes a time such as .*",
     r".* topic: .* is internal; name a topic of your own",
     r".* channels: .* is not an e-mail address .*",
     r".* channels: the webhook's url .*",

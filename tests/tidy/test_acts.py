@@ -33,6 +33,8 @@ WRITTEN_COMMANDS = {
     "ResetGroup": "a table of partitions before the question; takes TOPIC:P,P",
     "DescribeCluster": "shows the health of all partitions",
     "Statistics": "a flag of `comet cluster`",
+    "GetCalendar": "a table of sessions, of many that --json has",
+    "PutCalendar": "reads the calendar from a file",
     "RecoverCluster": "takes the addresses of all brokers, and is confirmed by a digest",
 }
 # Operations that have a function of their own, and why; likewise.
@@ -50,6 +52,9 @@ WRITTEN_ROUTES = {
     "listBrokers": "pages",
     "getStatistics": "no fixed members",
     "describeBroker": "the document of a broker",
+    "getCalendar": "times on the wall clock of the calendar's zone; an ETag",
+    "putCalendar": "the document of a calendar; If-Match",
+    "deleteCalendar": "If-Match",
 }
 
 SERVICE = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
@@ -75,9 +80,9 @@ def test_what_can_be_tried_without_a_change_can_be_so_everywhere(act: Act) -> No
         return
     assert act.dry_run == ("dry_run" in fields)
     if act.method:
-        _, _, name = act.method.rpartition(".")
-        synchronous = comet.sync.AccessAdmin if "." in act.method else comet.sync.Admin
-        for function in (act.function(), getattr(synchronous, name)):
+        owner, _, name = act.method.rpartition(".")
+        owners = {"": comet.sync.Admin, "access": comet.sync.AccessAdmin, "calendars": comet.sync.CalendarAdmin}
+        for function in (act.function(), getattr(owners[owner], name)):
             assert act.dry_run == ("dry_run" in inspect.signature(function).parameters)
     if act.dry_run:
         command = _command(act)

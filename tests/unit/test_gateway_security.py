@@ -280,6 +280,7 @@ async def test_a_listed_page_reads_answers_and_no_other_does() -> None:
         assert (told.status_code, told.content) == (204, b"")
         assert "POST" in told.headers["access-control-allow-methods"]
         assert "idempotency-key" in told.headers["access-control-allow-headers"]
+        assert "if-match, if-none-match" in told.headers["access-control-allow-headers"]
         assert told.headers["access-control-allow-origin"] == LISTED
         assert len(told.headers.get_list("vary")) == 1
         refused = await client.options("/v1/test/document", headers=asks | {"origin": FOREIGN})

@@ -12,6 +12,7 @@
     cluster/ends/<broker>/<topic id>/<index>  the log end offset of a replica, for an election     (its lease)
     cluster/drains/<broker>                  an operator has drained this broker: it leads nothing
     cluster/coordinators/<slot>              the coordinator of the groups and transactions of a slot
+    cluster/calendars/<name>                 a market calendar
 
 The create_revision of a broker's key is its *broker epoch*: a number that no other start of any broker ever had.
 In-sync replicas are stored with it, so that a broker that comes back with fewer records is not taken for one that never
@@ -45,6 +46,7 @@ CONFLICTS: Final = "cluster/conflicts/"
 ENDS: Final = "cluster/ends/"
 DRAINS: Final = "cluster/drains/"
 COORDINATORS: Final = "cluster/coordinators/"
+CALENDARS: Final = "cluster/calendars/"
 RULES: Final = "cluster/rules"
 ACCESS_KEYS: Final = "cluster/access_keys"
 QUOTAS: Final = "cluster/quotas"
@@ -264,6 +266,7 @@ class ClusterState:
     ends: dict[Copy, Versioned[LogEnd]] = field(default_factory=dict)
     drains: dict[int, Versioned[bytes]] = field(default_factory=dict)
     coordinators: dict[int, Versioned[CoordinatorRecord]] = field(default_factory=dict)
+    calendars: dict[str, Versioned[bytes]] = field(default_factory=dict)  # see core.calendars
 
     def broker_epoch(self, broker: int) -> int:
         """0 for a broker that is not alive."""
@@ -337,6 +340,7 @@ _TABLES: Final[tuple[tuple[str, str, Callable[[str], Any], Callable[[bytes], Any
     (ENDS, "ends", _copy, LogEnd.decode),
     (DRAINS, "drains", int, bytes),
     (COORDINATORS, "coordinators", int, CoordinatorRecord.decode),
+    (CALENDARS, "calendars", str, bytes),
 )
 
 

@@ -18,6 +18,7 @@ from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.access.needs import CALLS, CallNeeds, nothing
 from comet_broker.access.quotas import Carries, Quotas
 from comet_broker.admin.access_keys import AdminAccessKeys
+from comet_broker.admin.calendars import AdminCalendars
 from comet_broker.admin.metrics import AdminMetrics
 from comet_broker.admin.quotas import AdminQuotas
 from comet_broker.admin.recovery import AdminRecovery
@@ -122,6 +123,7 @@ class Services:
     rules: AdminRules
     access_keys: AdminAccessKeys
     quotas: AdminQuotas
+    calendars: AdminCalendars
 
 
 def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]:
@@ -156,6 +158,7 @@ def _handler(services: Services, act: Act) -> Callable[[Any], Awaitable[Message]
         services.rules,
         services.access_keys,
         services.quotas,
+        services.calendars,
     )
     (found,) = (getattr(part, act.handler) for part in parts if hasattr(part, act.handler))
     handler: Callable[[Any], Awaitable[Message]] = found

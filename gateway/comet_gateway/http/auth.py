@@ -155,6 +155,8 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("POST", "/v1/alerts/{alert}/acknowledge"): _OPERATOR,
     ("POST", "/v1/alerts/{alert}/test"): _OPERATOR,
     ("GET", "/v1/alert-history"): _VIEWER,
+    # schedules
+    ("GET", "/v1/schedules/next"): _VIEWER,
     # the cluster
     ("GET", "/v1/leaders"): _VIEWER,
     ("POST", "/v1/leaders/move"): _ADMIN,

@@ -86,6 +86,7 @@ NEEDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("POST", "/v1/alerts/{alert}/acknowledge"): _CHANGE_ALERTS,
     ("POST", "/v1/alerts/{alert}/test"): _CHANGE_ALERTS,
     ("GET", "/v1/alert-history"): _ALERTS,
+    ("GET", "/v1/schedules/next"): _NOTHING,  # brokers decide about the calendar that it reads
     ("GET", "/v1/leaders"): ("describe topic *", "describe cluster *"),
     ("POST", "/v1/leaders/move"): _LEADERS,
     ("POST", "/v1/leaders/stop"): _LEADERS,

@@ -49,11 +49,12 @@ TLS_HEADERS: Final[HeaderPairs] = [(b"strict-transport-security", b"max-age=3153
 
 ALLOWED_METHODS: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS: Final = (
-    b"authorization, content-type, content-encoding, accept, idempotency-key, last-event-id, x-request-id"
+    b"authorization, content-type, content-encoding, accept, idempotency-key, last-event-id, x-request-id, "
+    b"if-match, if-none-match"
 )
 EXPOSED_HEADERS: Final = (
     b"x-request-id, retry-after, comet-cursor, comet-more, comet-next-offset, comet-log-start, comet-log-end, "
-    b"comet-unreadable, location, allow, content-disposition"
+    b"comet-unreadable, location, allow, content-disposition, etag"
 )
 PREFLIGHT_S: Final = 600  # that a browser may cache the answer
 

@@ -42,6 +42,8 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "PARTITION_NOT_FOUND": ProblemKind(404, "No such partition"),
     "GROUP_NOT_FOUND": ProblemKind(404, "No such group"),
     "BROKER_NOT_FOUND": ProblemKind(404, "No such broker"),
+    "CALENDAR_NOT_FOUND": ProblemKind(404, "No such calendar", "Store it with PUT /v1/calendars/{calendar}."),
+    "CALENDAR_CHANGED": ProblemKind(412, "Calendar has another version", "Read it again, and send its ETag."),
     "TOPIC_EXISTS": ProblemKind(409, "Topic exists"),
     "GROUP_NOT_EMPTY": ProblemKind(409, "Group has members", "Stop the members first."),
     "STALE_GENERATION": ProblemKind(409, "Partition was reassigned in a newer generation"),

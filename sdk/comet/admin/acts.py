@@ -95,9 +95,11 @@ class Act(NamedTuple):
         """The method as a function, whose signature has the parameters."""
         from comet.admin.access import AccessAdmin
         from comet.admin.admin import Admin
+        from comet.admin.calendars import CalendarAdmin
 
         owner, _, name = self.method.rpartition(".")
-        found: Callable[..., Any] = getattr(AccessAdmin if owner else Admin, name)
+        owners: dict[str, type] = {"": Admin, "access": AccessAdmin, "calendars": CalendarAdmin}
+        found: Callable[..., Any] = getattr(owners[owner], name)
         return found
 
     def bound(self, admin: Admin) -> Callable[..., Any]:
@@ -491,6 +493,32 @@ _ROWS: Final = (
                 ),
             ),
         ),
+    ),
+    # ---- market calendars
+    Act(
+        "ListCalendars", "viewer", "describe cluster", "List market calendars",
+        "Shows until when the sessions of each are known.",
+        method="calendars.list_calendars", command="calendar list",
+        routes=(Operation("listCalendars", "GET", "/v1/calendars"),),
+    ),
+    Act(
+        "GetCalendar", "viewer", "describe cluster", "Get a market calendar",
+        "Shows its sessions, with their opening and closing times.",
+        method="calendars.get_calendar", command="calendar show", errors=("CALENDAR_NOT_FOUND",),
+        routes=(Operation("getCalendar", "GET", "/v1/calendars/{calendar}"),),
+    ),
+    Act(
+        "PutCalendar", "admin", "alter cluster", "Store a market calendar",
+        "In place of an earlier version of it. The answer lists the dates that differ.",
+        method="calendars.put_calendar", command="calendar put", dry_run=True,
+        errors=("CALENDAR_CHANGED", "LIMIT_EXCEEDED"),
+        routes=(Operation("putCalendar", "PUT", "/v1/calendars/{calendar}"),),
+    ),
+    Act(
+        "DeleteCalendar", "admin", "alter cluster", "Delete a market calendar",
+        "Schedules that use it have no next time then.",
+        method="calendars.delete_calendar", command="calendar delete", errors=("CALENDAR_CHANGED",),
+        routes=(Operation("deleteCalendar", "DELETE", "/v1/calendars/{calendar}"),),
     ),
 )  # fmt: skip
 

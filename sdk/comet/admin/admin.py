@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from comet.admin import history as cluster_history
     from comet.admin import recovery, results
     from comet.admin.access import AccessAdmin
+    from comet.admin.calendars import CalendarAdmin
     from comet.groups import committed_offsets
 else:
     cluster_history = LazyModule("comet.admin.history")
@@ -97,6 +98,13 @@ class Admin:
         from comet.admin.access import AccessAdmin
 
         return AccessAdmin(self._request)
+
+    @property
+    def calendars(self) -> CalendarAdmin:
+        """Market calendars, and the times of schedules."""
+        from comet.admin.calendars import CalendarAdmin
+
+        return CalendarAdmin(self._request, self._clock_us)
 
     def acting_for(self, principal: str, roles: Iterable[str] = ()) -> Self:
         """This client, for calls that a gateway makes for a user, with the roles of its token. Brokers take them of the

@@ -1,6 +1,7 @@
 """Exit codes and error texts of the command line.
 
-0 done   1 failed   2 wrong usage   3 topic, partition, broker or group not found   4 broker unreachable, or no answer
+0 done   1 failed   2 wrong usage   3 topic, partition, broker, group or calendar not found
+4 broker unreachable, or no answer
 130 interrupted by Ctrl-C
 """
 
@@ -24,6 +25,7 @@ _EXIT_CODE: Final[dict[str, int]] = {
     "PARTITION_NOT_FOUND": NOT_FOUND,
     "BROKER_NOT_FOUND": NOT_FOUND,
     "GROUP_NOT_FOUND": NOT_FOUND,
+    "CALENDAR_NOT_FOUND": NOT_FOUND,
     "UNAVAILABLE": UNAVAILABLE,
     "COORDINATOR_LOADING": UNAVAILABLE,
     "NOT_COORDINATOR": UNAVAILABLE,
@@ -40,6 +42,8 @@ _HINT: Final[dict[str, str]] = {
     "BROKER_NOT_FOUND": "list brokers: comet cluster",
     "GROUP_NOT_FOUND": "list groups: comet group list; create one: comet group reset NAME --topic TOPIC",
     "GROUP_NOT_EMPTY": "stop its members (comet group describe NAME lists them), or wait for their session timeout",
+    "CALENDAR_NOT_FOUND": "list calendars: comet calendar list; fetch one: comet calendar import NAME",
+    "CALENDAR_CHANGED": "see its version: comet calendar show NAME",
     "NOT_LEADER": "the partition has no leader now; see the reason: comet cluster",
     "NOT_ENOUGH_REPLICAS": "see which brokers are missing: comet cluster; or produce with --acks 1",
     "TRUNCATED": "the end of the log was lost with a broker; continue with --from OFFSET or --from earliest",

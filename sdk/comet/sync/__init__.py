@@ -17,6 +17,7 @@ from __future__ import annotations
 from comet.event_loop import call
 from comet.sync.access import AccessAdmin
 from comet.sync.admin import Admin
+from comet.sync.calendars import CalendarAdmin
 from comet.sync.consumer import Consumer
 from comet.sync.delivery import BulkDelivery, Delivery
 from comet.sync.group_consumer import GroupConsumer
@@ -32,6 +33,7 @@ __all__ = [
     "AccessAdmin",
     "Admin",
     "BulkDelivery",
+    "CalendarAdmin",
     "Consumer",
     "Delivery",
     "GroupConsumer",

@@ -33,6 +33,7 @@ from comet.event_loop import call, computed
 from comet.groups import committed_offsets
 from comet.settings.topic import TopicConfig
 from comet.sync.access import AccessAdmin
+from comet.sync.calendars import CalendarAdmin
 from comet.types import UNLISTED, GroupInfo, GroupSummary, ResetPartition, StartLike
 
 
@@ -63,6 +64,11 @@ class Admin:
     def access(self) -> AccessAdmin:
         """What clients may do, and how much."""
         return AccessAdmin(self._async.access)
+
+    @property
+    def calendars(self) -> CalendarAdmin:
+        """Market calendars, and the times of schedules."""
+        return CalendarAdmin(self._async.calendars)
 
     def create_topic(
         self, name: str, *, partitions: int = 1, replicas: int = 0, config: TopicConfig | None = None, **settings: Any

@@ -654,6 +654,122 @@ class RemoveQuotaResponse(_message.Message):
     removed: bool
     def __init__(self, removed: _Optional[bool] = ...) -> None: ...
 
+class CalendarBreak(_message.Message):
+    __slots__ = ("start_us", "end_us")
+    START_US_FIELD_NUMBER: _ClassVar[int]
+    END_US_FIELD_NUMBER: _ClassVar[int]
+    start_us: int
+    end_us: int
+    def __init__(self, start_us: _Optional[int] = ..., end_us: _Optional[int] = ...) -> None: ...
+
+class CalendarSession(_message.Message):
+    __slots__ = ("date", "open_us", "close_us", "breaks")
+    DATE_FIELD_NUMBER: _ClassVar[int]
+    OPEN_US_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_US_FIELD_NUMBER: _ClassVar[int]
+    BREAKS_FIELD_NUMBER: _ClassVar[int]
+    date: str
+    open_us: int
+    close_us: int
+    breaks: _containers.RepeatedCompositeFieldContainer[CalendarBreak]
+    def __init__(self, date: _Optional[str] = ..., open_us: _Optional[int] = ..., close_us: _Optional[int] = ..., breaks: _Optional[_Iterable[_Union[CalendarBreak, _Mapping]]] = ...) -> None: ...
+
+class Calendar(_message.Message):
+    __slots__ = ("name", "zone", "known_until", "source", "version", "author", "set_us", "sessions")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    SET_US_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    zone: str
+    known_until: str
+    source: str
+    version: int
+    author: str
+    set_us: int
+    sessions: _containers.RepeatedCompositeFieldContainer[CalendarSession]
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., known_until: _Optional[str] = ..., source: _Optional[str] = ..., version: _Optional[int] = ..., author: _Optional[str] = ..., set_us: _Optional[int] = ..., sessions: _Optional[_Iterable[_Union[CalendarSession, _Mapping]]] = ...) -> None: ...
+
+class CalendarInfo(_message.Message):
+    __slots__ = ("name", "zone", "first", "known_until", "sessions", "source", "version", "author", "set_us")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    AUTHOR_FIELD_NUMBER: _ClassVar[int]
+    SET_US_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    zone: str
+    first: str
+    known_until: str
+    sessions: int
+    source: str
+    version: int
+    author: str
+    set_us: int
+    def __init__(self, name: _Optional[str] = ..., zone: _Optional[str] = ..., first: _Optional[str] = ..., known_until: _Optional[str] = ..., sessions: _Optional[int] = ..., source: _Optional[str] = ..., version: _Optional[int] = ..., author: _Optional[str] = ..., set_us: _Optional[int] = ...) -> None: ...
+
+class ListCalendarsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListCalendarsResponse(_message.Message):
+    __slots__ = ("calendars",)
+    CALENDARS_FIELD_NUMBER: _ClassVar[int]
+    calendars: _containers.RepeatedCompositeFieldContainer[CalendarInfo]
+    def __init__(self, calendars: _Optional[_Iterable[_Union[CalendarInfo, _Mapping]]] = ...) -> None: ...
+
+class GetCalendarRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class PutCalendarRequest(_message.Message):
+    __slots__ = ("calendar", "version", "dry_run")
+    CALENDAR_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    calendar: Calendar
+    version: int
+    dry_run: bool
+    def __init__(self, calendar: _Optional[_Union[Calendar, _Mapping]] = ..., version: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class PutCalendarResponse(_message.Message):
+    __slots__ = ("calendar", "created", "added", "removed", "changed")
+    CALENDAR_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    calendar: CalendarInfo
+    created: bool
+    added: _containers.RepeatedScalarFieldContainer[str]
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    changed: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, calendar: _Optional[_Union[CalendarInfo, _Mapping]] = ..., created: _Optional[bool] = ..., added: _Optional[_Iterable[str]] = ..., removed: _Optional[_Iterable[str]] = ..., changed: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DeleteCalendarRequest(_message.Message):
+    __slots__ = ("name", "version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class DeleteCalendarResponse(_message.Message):
+    __slots__ = ("deleted",)
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    deleted: bool
+    def __init__(self, deleted: _Optional[bool] = ...) -> None: ...
+
 class ListGroupsRequest(_message.Message):
     __slots__ = ("local",)
     LOCAL_FIELD_NUMBER: _ClassVar[int]

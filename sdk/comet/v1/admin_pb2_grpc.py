@@ -210,6 +210,26 @@ class AdminStub:
                 request_serializer=comet_dot_v1_dot_admin__pb2.RemoveQuotaRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.RemoveQuotaResponse.FromString,
                 _registered_method=True)
+        self.ListCalendars = channel.unary_unary(
+                '/comet.v1.Admin/ListCalendars',
+                request_serializer=comet_dot_v1_dot_admin__pb2.ListCalendarsRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.ListCalendarsResponse.FromString,
+                _registered_method=True)
+        self.GetCalendar = channel.unary_unary(
+                '/comet.v1.Admin/GetCalendar',
+                request_serializer=comet_dot_v1_dot_admin__pb2.GetCalendarRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.Calendar.FromString,
+                _registered_method=True)
+        self.PutCalendar = channel.unary_unary(
+                '/comet.v1.Admin/PutCalendar',
+                request_serializer=comet_dot_v1_dot_admin__pb2.PutCalendarRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.PutCalendarResponse.FromString,
+                _registered_method=True)
+        self.DeleteCalendar = channel.unary_unary(
+                '/comet.v1.Admin/DeleteCalendar',
+                request_serializer=comet_dot_v1_dot_admin__pb2.DeleteCalendarRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_admin__pb2.DeleteCalendarResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -446,6 +466,32 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListCalendars(self, request, context):
+        """Market calendars: data of the cluster for schedules; see docs/schedules.md.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCalendar(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutCalendar(self, request, context):
+        """Stores a calendar in place of an earlier version of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteCalendar(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -623,6 +669,26 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RemoveQuota,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.RemoveQuotaRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.RemoveQuotaResponse.SerializeToString,
+            ),
+            'ListCalendars': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCalendars,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.ListCalendarsRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.ListCalendarsResponse.SerializeToString,
+            ),
+            'GetCalendar': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCalendar,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.GetCalendarRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.Calendar.SerializeToString,
+            ),
+            'PutCalendar': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutCalendar,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.PutCalendarRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.PutCalendarResponse.SerializeToString,
+            ),
+            'DeleteCalendar': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteCalendar,
+                    request_deserializer=comet_dot_v1_dot_admin__pb2.DeleteCalendarRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_admin__pb2.DeleteCalendarResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1570,6 +1636,114 @@ class Admin:
             '/comet.v1.Admin/RemoveQuota',
             comet_dot_v1_dot_admin__pb2.RemoveQuotaRequest.SerializeToString,
             comet_dot_v1_dot_admin__pb2.RemoveQuotaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCalendars(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/ListCalendars',
+            comet_dot_v1_dot_admin__pb2.ListCalendarsRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.ListCalendarsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCalendar(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/GetCalendar',
+            comet_dot_v1_dot_admin__pb2.GetCalendarRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.Calendar.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutCalendar(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/PutCalendar',
+            comet_dot_v1_dot_admin__pb2.PutCalendarRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.PutCalendarResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteCalendar(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/DeleteCalendar',
+            comet_dot_v1_dot_admin__pb2.DeleteCalendarRequest.SerializeToString,
+            comet_dot_v1_dot_admin__pb2.DeleteCalendarResponse.FromString,
             options,
             channel_credentials,
             insecure,

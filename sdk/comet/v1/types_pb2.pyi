@@ -49,6 +49,8 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_KEY_REUSED: _ClassVar[ErrorCode]
     ERROR_CODE_FORBIDDEN: _ClassVar[ErrorCode]
     ERROR_CODE_CREDENTIALS_REFUSED: _ClassVar[ErrorCode]
+    ERROR_CODE_CALENDAR_NOT_FOUND: _ClassVar[ErrorCode]
+    ERROR_CODE_CALENDAR_CHANGED: _ClassVar[ErrorCode]
 
 class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -122,6 +124,8 @@ ERROR_CODE_TRANSACTION_NOT_OPEN: ErrorCode
 ERROR_CODE_KEY_REUSED: ErrorCode
 ERROR_CODE_FORBIDDEN: ErrorCode
 ERROR_CODE_CREDENTIALS_REFUSED: ErrorCode
+ERROR_CODE_CALENDAR_NOT_FOUND: ErrorCode
+ERROR_CODE_CALENDAR_CHANGED: ErrorCode
 ACKS_NONE: Acks
 ACKS_LEADER: Acks
 ACKS_ALL: Acks
