@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import comet
 from comet.cli import _etcd_checks, up
 from comet.cli._checks import check_spark
-from comet.cli._cluster_checks import _about_broker, _about_conflicts, _about_leaders
+from comet.cli._cluster_checks import _about_broker, _about_calendars, _about_conflicts, _about_leaders
 from comet.cli._commands import app
 from comet.cli._etcd_checks import MemberCheck, check_members
 from comet.cli._gateway_process import RESTARTS, GatewayProcess, restarting
@@ -280,6 +280,18 @@ def test_doctor_says_which_replicas_are_in_conflict_and_which_partitions_have_no
         "warn",
         "fail",
     ]
+
+
+def test_doctor_warns_of_calendars_that_end_soon() -> None:
+    now_us = 1_795_780_800_000_000  # 2026-11-27T12:00Z
+    known = [
+        comet.CalendarInfo(name, "UTC", "2026-01-02", day, 9)
+        for name, day in (("A", "2026-12-28"), ("B", "2026-12-27"))
+    ]
+    assert _about_calendars(known[:1], now_us).status == "ok"
+    finding = _about_calendars(known, now_us)
+    assert (finding.status, finding.detail) == ("warn", "known for 30 days at most: B until 2026-12-27")
+    assert "comet calendar import" in finding.advice
 
 
 # ---- etcd, as doctor sees it

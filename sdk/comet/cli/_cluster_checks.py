@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from comet.cli._finding import Finding
@@ -10,6 +12,7 @@ from comet.errors import CometError
 from comet.units import count
 
 if TYPE_CHECKING:
+    from comet.admin.calendars import CalendarInfo
     from comet.entities import PartitionInfo, TopicInfo
 
 ANSWER_S_MAX: Final = 10.0
@@ -28,6 +31,7 @@ async def _check(addresses: tuple[str, ...]) -> list[Finding]:
     try:
         async with asyncio.timeout(ANSWER_S_MAX), comet.Admin(list(addresses)) as admin:
             cluster, topics = await admin.describe_cluster(), await admin.list_topics()
+            calendars = (await admin.calendars.list_calendars()).calendars
             seen = {one.id for one in cluster.brokers}
             others = [
                 _about_broker(f"{one.host}:{one.port}", await admin.statistics(one.id, brief=True))
@@ -38,7 +42,8 @@ async def _check(addresses: tuple[str, ...]) -> list[Finding]:
         advice = "start the brokers; see the findings about each"
         return [*findings, Finding("cluster", "fail", str(error) or "no answer", advice)]
     members = Finding("cluster", "ok", f"{count(len(seen), 'broker')}, {count(len(topics), 'topic')}")
-    return [*findings, *others, members, _about_conflicts(topics), _about_leaders(topics)]
+    found = [*findings, *others, members, _about_conflicts(topics), _about_leaders(topics)]
+    return [*found, _about_calendars(calendars, time.time_ns() // 1_000)] if calendars else found
 
 
 async def _statistics(address: str) -> dict[str, Any] | str:
@@ -91,6 +96,17 @@ def _about_leaders(topics: list[TopicInfo]) -> Finding:
     if behind:
         return Finding("leaders", "warn", f"not all in sync: {_some(behind)}", "see comet cluster")
     return Finding("leaders", "ok", f"{count(len(partitions), 'partition')} with a leader and all replicas in sync")
+
+
+def _about_calendars(calendars: Sequence[CalendarInfo], now_us: int) -> Finding:
+    from comet.schedules.calendars import warning
+
+    ending = [one for one in calendars if warning(one.name, one.known_until, now_us)]
+    if ending:
+        known = _some([f"{one.name} until {one.known_until}" for one in ending])
+        advice = "refresh them: comet calendar import NAME"
+        return Finding("calendars", "warn", f"known for 30 days at most: {known}", advice)
+    return Finding("calendars", "ok", f"{count(len(calendars), 'calendar')}, known for more than 30 days")
 
 
 def _some(texts: list[str]) -> str:
