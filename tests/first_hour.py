@@ -72,7 +72,7 @@ MISTAKES: Final = (
     Mistake("a name that is not valid", "comet topic create 'my quotes'", ("my quotes", "letters, digits")),
     Mistake("a second server on the port", "comet up --gateway-port 8081 --data second", ("9092", "--port")),
     Mistake("a broker that is not there", "comet topic list --bootstrap localhost:1", ("localhost:1", "comet up")),
-    Mistake("a condition without its end", "comet consume quotes --where 'bid >'", ("at character", "bid >")),
+    Mistake("a condition without its end", "comet consume quotes --filter 'bid >'", ("at character", "bid >")),
     Mistake("JSON that is cut off", f"curl -s --json '{{' {GATEWAY}/v1/topics/quotes/records", ("MALFORMED_BODY",)),
     Mistake(
         "a path of the API with a typing error",

@@ -3,6 +3,7 @@
     CometError
     ├── InvalidArgument            the request is invalid; fix the call
     │   ├── MalformedFrame         bytes that are not a frame of the protocol
+    │   ├── MalformedFilter        a text that is not a filter; the details have the place
     │   ├── CorruptBatch           bytes that are not a record batch, or were damaged on the way
     │   ├── UnsupportedVersion     a format, codec or flag this version does not know
     │   ├── RecordTooLarge         more bytes than the topic or the broker takes
@@ -103,6 +104,13 @@ class MalformedFrame(InvalidArgument):
     """Bytes on a stream that are not a frame of the protocol."""
 
     code = "MALFORMED_FRAME"
+
+
+class MalformedFilter(InvalidArgument):
+    """A text that is not a filter. Its details have the `position` of the wrong character, counted from 0, the
+    `problem`, and the text around it as `shown`."""
+
+    code = "MALFORMED_FILTER"
 
 
 class CorruptBatch(InvalidArgument):

@@ -1,4 +1,4 @@
-"""A live tail under load: `python -m tests.browser.tail_load [--rate 50000] [--seconds 20] [--where "n>0"]`.
+"""A live tail under load: `python -m tests.browser.tail_load [--rate 50000] [--seconds 20] [--filter "n>0"]`.
 
 Writes records of 100 bytes at a rate while a page of their topic is open and live, and prints what the page's main
 thread and the gateway did meanwhile. Ends with an error where the page was busy for half of the time or more, had a
@@ -62,7 +62,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=int, default=50_000, help="records a second")
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--where", default="", help="a filter on fields")
+    parser.add_argument("--filter", default="", help="a filter on fields")
     asked = parser.parse_args()
     with stage_up() as stage:
         async with comet.Admin(stage.broker) as admin:
@@ -71,7 +71,7 @@ async def main() -> None:
             browser = await playwright.chromium.launch(executable_path=chromium(playwright), args=ARGUMENTS)
             async with watched(browser) as context:
                 page = await context.context.new_page()
-                found = await measured(page, stage, asked.rate, asked.seconds, asked.where)
+                found = await measured(page, stage, asked.rate, asked.seconds, asked.filter)
             await browser.close()
     print(json.dumps(found, indent=2))
     assert found["busy"] < BUSY_MAX, found["busy"]
@@ -79,9 +79,9 @@ async def main() -> None:
     assert found["seen"] == found["produced"], (found["seen"], found["produced"])
 
 
-async def measured(page: Page, stage: Stage, rate: int, seconds: float, where: str) -> dict[str, Any]:
+async def measured(page: Page, stage: Stage, rate: int, seconds: float, chosen: str) -> dict[str, Any]:
     await page.add_init_script(f"({HEAR})()")
-    query = f"&where={quote(where)}" if where else ""
+    query = f"&filter={quote(chosen)}" if chosen else ""
     await page.goto(stage.at(f"/topics/{TOPIC}/records?start=live{query}"))
     await page.evaluate(UNTIL, 0)
     await page.evaluate(OBSERVE)

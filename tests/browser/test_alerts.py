@@ -82,7 +82,7 @@ async def create(page: Page, hook: Receiver) -> None:
     await dialog.get_by_label("E-mail to").fill("ops@example.com")
     await axe(page)
     await button(page, "Create").click()
-    await expect(dialog.get_by_role("alert")).to_contain_text("where, at character")
+    await expect(dialog.get_by_role("alert")).to_contain_text("filter, at character")
     await dialog.get_by_label("Condition of records").fill("side=buy")
     await button(page, "Create").click()
     await expect(cell(page, 1)).to_have_text("ACME above 150")

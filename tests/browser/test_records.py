@@ -101,7 +101,7 @@ async def test_the_address_says_where_it_begins(page: Page, stage: Stage, trades
 @pytest.mark.parametrize(
     ("query", "field", "said"),
     [
-        ("?where=n%3E", "where", "where, at character 3: the operand is missing"),
+        ("?filter=n%3E", "filter", "filter, at character 3: the operand is missing"),
         ("?start=offset&offset=4", "partition", "an offset needs a partition: choose one"),
         ("?start=time&time=soon", "time", "'soon' is not a valid time"),
     ],
@@ -146,7 +146,7 @@ async def test_the_form_writes_the_address(page: Page, stage: Stage, trades: str
 
 
 async def test_it_goes_on_where_it_ended(page: Page, stage: Stage, trades: str) -> None:
-    await opened(page, stage, trades, "?where=n>=0")
+    await opened(page, stage, trades, "?filter=n>=0")
     more = page.get_by_role("button", name="Load more")
     await more.click()
     await expect(rows(page)).to_have_count(100)
@@ -164,7 +164,7 @@ async def test_what_takes_longer_goes_on_by_itself(
     for first in range(0, 130_000, 10_000):
         await producer.send_many(topic, [b'{"n":%d}' % number for number in range(first, first + 10_000)])
     await producer.flush()
-    await opened(page, stage, topic, "?where=n=3")
+    await opened(page, stage, topic, "?filter=n=3")
     await expect(rows(page)).to_have_count(1)
     await expect(page.get_by_text("1 found · all records scanned in")).to_be_visible()
     await expect(page.get_by_role("progressbar")).to_be_hidden()
@@ -210,7 +210,7 @@ async def test_what_is_written_comes_on_top_and_can_be_held(
 
 
 async def test_a_live_tail_takes_filters(page: Page, stage: Stage, topic: str, producer: comet.Producer) -> None:
-    await opened(page, stage, topic, "?start=live&where=n>=10")
+    await opened(page, stage, topic, "?start=live&filter=n>=10")
     await expect(page.locator("[data-tail]")).to_have_text("Live")
     await (await producer.send_many(topic, [b'{"n": %d}' % number for number in range(13)]))
     await expect(rows(page)).to_have_count(3)
@@ -417,7 +417,7 @@ async def test_what_the_gateway_refuses_is_said_in_the_dialog(
 
 
 async def test_what_is_shown_is_exported(page: Page, stage: Stage, trades: str) -> None:
-    await opened(page, stage, trades, "?where=n<4&partition=0")
+    await opened(page, stage, trades, "?filter=n<4&partition=0")
     await page.get_by_text("Export", exact=True).click()
     await page.get_by_label("Format").select_option("csv")
     async with page.expect_download() as download:
@@ -437,11 +437,11 @@ async def test_nothing_keeps_people_from_using_it(browser: Browser, stage: Stage
         page = await found.context.new_page()
         await opened(page, stage, trades)
         await shot(page, f"records-{scheme}")
-        await opened(page, stage, trades, "?where=n>=118")  # few rows, for axe looks at each of their cells
+        await opened(page, stage, trades, "?filter=n>=118")  # few rows, for axe looks at each of their cells
         await rows(page).first.click()
         await expect(panel(page).locator(".tree")).to_be_visible()
         await axe(page)
-        await opened(page, stage, trades, "?start=live&where=n>=118")
+        await opened(page, stage, trades, "?start=live&filter=n>=118")
         await expect(page.locator("[data-tail]")).to_have_text("Live")
         await page.get_by_role("button", name="Produce").first.click()
         await expect(dialog(page)).to_be_visible()

@@ -86,7 +86,7 @@ async def test_a_faulty_field_is_said(page: Page, stage: Stage, topic: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("condition", "said"),
     [
         ("side>150", "side holds texts such as “buy”, and > 150 compares numbers."),
         ("prise>1", "No record has the field prise: they have id, "),
@@ -94,10 +94,10 @@ async def test_a_faulty_field_is_said(page: Page, stage: Stage, topic: str) -> N
     ],
 )
 async def test_a_filter_that_finds_nothing_is_explained(
-    page: Page, stage: Stage, topic: str, where: str, said: str
+    page: Page, stage: Stage, topic: str, condition: str, said: str
 ) -> None:
     await opened(page, stage, topic)
-    await page.get_by_label("Where").fill(f"id<60 && {where}")
+    await page.get_by_label("Filter", exact=True).fill(f"id<60 && {condition}")
     await page.get_by_role("button", name="Search").click()
     await expect(page.get_by_text(said)).to_be_visible()
     await expect(rows(page)).to_have_count(0)
@@ -127,7 +127,7 @@ async def test_a_row_opens_below_itself(page: Page, stage: Stage, topic: str) ->
 
 
 async def test_a_filter_is_saved_for_its_user_and_removed(page: Page, stage: Stage, topic: str) -> None:
-    await opened(page, stage, topic, "?where=id%3C3&start=beginning")
+    await opened(page, stage, topic, "?filter=id%3C3&start=beginning")
     await page.get_by_text("Saved", exact=True).click()
     await page.get_by_label("Name of the filter").fill("the first")
     await page.keyboard.press("Enter")
@@ -136,7 +136,7 @@ async def test_a_filter_is_saved_for_its_user_and_removed(page: Page, stage: Sta
     await opened(page, stage, topic)
     await page.get_by_text("Saved", exact=True).click()
     await page.get_by_role("link", name="the first").click()
-    await page.wait_for_url("**?where=id%3C3&start=beginning")
+    await page.wait_for_url("**?filter=id%3C3&start=beginning")
     await expect(rows(page)).to_have_count(3)
     await page.locator("html[data-ready]").wait_for(state="attached")
     await page.get_by_text("Saved", exact=True).click()

@@ -32,20 +32,22 @@ def numbers(text: bytes) -> list[int]:
 
 
 def test_consume_prints_templates_and_matches(up: Up, orders: str) -> None:
-    found = up.run("consume", orders, "--no-follow", "--where", 'n >= 990 and side = "buy"', "-f", "%k %h %v\\n").stdout
+    found = up.run(
+        "consume", orders, "--no-follow", "--filter", 'n >= 990 and side = "buy"', "-f", "%k %h %v\\n"
+    ).stdout
     assert sorted(found.splitlines()) == [
         b'k%d source=test {"n": %d, "side": "buy"}' % (n % 7, n)
         for n in sorted((990, 992, 994, 996, 998), key=lambda n: n % 7)
     ]
-    two = ("consume", orders, "--from", "earliest", "--count", "2", "--where", "n>500", "--where", "side=sell")
+    two = ("consume", orders, "--from", "earliest", "--count", "2", "--filter", "n>500", "--filter", "side=sell")
     assert all(n > 500 and n % 2 for n in numbers(up.run(*two).stdout))
-    refused = up.run("consume", orders, "--where", "n >> 5", code=USAGE)
+    refused = up.run("consume", orders, "--filter", "n >> 5", code=USAGE)
     assert b"at character 4" in refused.stderr and b"hint: conditions are such as" in refused.stderr
     assert b"%o offset" in up.run("consume", orders, "--format", "%q", code=USAGE).stderr
 
 
 def test_a_member_prints_and_commits_matches_alone(up: Up, orders: str) -> None:
-    words = ("consume", orders, "--group", "matching", "--from", "earliest", "--count", "1", "--where", "side=sell")
+    words = ("consume", orders, "--group", "matching", "--from", "earliest", "--count", "1", "--filter", "side=sell")
     seen = [numbers(up.run(*words).stdout) for _ in range(3)]
     assert all(len(one) == 1 and one[0] % 2 for one in seen) and len({one[0] for one in seen}) == 3
 
@@ -79,7 +81,7 @@ def test_a_search_is_bounded(up: Up, orders: str) -> None:
 
 
 def test_exports_have_all_matches_in_each_format(up: Up, orders: str, tmp_path: Path) -> None:
-    wanted = ("--where", "side=buy", "--where", "n<200")
+    wanted = ("--filter", "side=buy", "--filter", "n<200")
     for name in ("a.csv", "a.json", "a.ndjson", "a.parquet", "a.jsonl"):
         done: Any = up.json("export", orders, str(tmp_path / name), *wanted)
         assert (done["records"], done["bytes"]) == (100, (tmp_path / name).stat().st_size)

@@ -90,7 +90,7 @@ async def test_a_price_above_its_threshold_fires_once_and_its_end_is_told(broker
         comet.Producer(broker) as producer,
     ):
         id_ = await api.create(
-            kind="value", topic="quotes", key="ACME", where="side=buy", field="price", threshold=150,
+            kind="value", topic="quotes", key="ACME", filter="side=buy", field="price", threshold=150,
             channels=[{"type": "webhook", "url": hook.url}],
         )  # fmt: skip
         assert await api.state(id_) == "ok"

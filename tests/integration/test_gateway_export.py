@@ -108,11 +108,11 @@ async def test_one_that_is_not_done_in_time_breaks_off_and_is_no_whole_answer(
 
 
 async def test_it_takes_what_a_search_takes(http: httpx.AsyncClient, odd: None) -> None:
-    found = lines_of(await exported(http, "ndjson", key="eur", where="bid>1", order="newest"))
+    found = lines_of(await exported(http, "ndjson", key="eur", filter="bid>1", order="newest"))
     assert [one["offset"] for one in found] == ["0"]
     assert len(lines_of(await exported(http, "ndjson", limit=2))) == 2
     problem_of(await http.get(EXPORT, params={"format": "xlsx"}), 422, "VALIDATION")
-    problem_of(await http.get(EXPORT, params={"where": "bid"}), 400, "MALFORMED_WHERE")
+    problem_of(await http.get(EXPORT, params={"filter": "bid"}), 400, "MALFORMED_FILTER")
 
 
 async def test_without_pyarrow_parquet_is_refused_with_a_hint(

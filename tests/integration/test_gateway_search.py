@@ -77,11 +77,11 @@ FOUND: list[tuple[dict[str, Any], list[int]]] = [
     ({"key": "KEY-3"}, list(range(3, 60, 5))),
     ({"value": "ünder €", "key": "key-0"}, list(range(0, 60, 5))),
     ({"header": "Source: desk 1"}, list(range(1, 60, 4))),
-    ({"where": "n>=57"}, [57, 58, 59]),
-    ({"where": ["side=sell", "legs.size=3"]}, [number for number in range(1, 60, 2) if number % 7 == 3]),
-    ({"where": "side=sell && legs.size=3"}, [number for number in range(1, 60, 2) if number % 7 == 3]),
-    ({"where": "exists(other)"}, []),
-    ({"partitions": "1", "where": "n<10"}, [1, 4, 7]),
+    ({"filter": "n>=57"}, [57, 58, 59]),
+    ({"filter": ["side=sell", "legs.size=3"]}, [number for number in range(1, 60, 2) if number % 7 == 3]),
+    ({"filter": "side=sell && legs.size=3"}, [number for number in range(1, 60, 2) if number % 7 == 3]),
+    ({"filter": "exists(other)"}, []),
+    ({"partitions": "1", "filter": "n<10"}, [1, 4, 7]),
     ({"start": "1970-01-01T00:00:10Z", "end": "1970-01-01T00:00:13Z"}, [10, 11, 12]),
     ({"partitions": "2", "start": "3", "end": "5"}, [11, 14]),
     ({"start": "latest"}, []),
@@ -104,7 +104,7 @@ async def test_an_encrypted_value_is_named_so_and_no_filter_of_values_finds_it(
         assert not sealed.keys() & {"value", "text"}
         assert "encrypted" not in clear and "encrypted" not in other and "base64" in other
     searched = "/v1/topics/quotes/search"
-    for query in ({"value": "key-2026"}, {"where": "exists(note)"}):
+    for query in ({"value": "key-2026"}, {"filter": "exists(note)"}):
         assert [one["key"] for one in (await search(http, searched, **query))[0]] == ["clear"]
     (found,), _ = await search(http, searched, key="sealed")
     assert found["encrypted"] == "key-2026"
@@ -132,9 +132,9 @@ async def tangled(producer: comet.Producer) -> None:
 async def test_a_search_goes_on_where_the_one_before_ended(http: httpx.AsyncClient, tangled: None, order: str) -> None:
     for limit in (3, 25):
         for where in ("n>=0", "size=2", "side=buy"):
-            whole, _ = await search(http, order=order, where=where, limit=1000)
+            whole, _ = await search(http, order=order, filter=where, limit=1000)
             parts: list[Any] = []
-            query: dict[str, Any] = {"order": order, "where": where, "limit": limit}
+            query: dict[str, Any] = {"order": order, "filter": where, "limit": limit}
             while True:
                 found, end = await search(http, **query)
                 assert len(found) <= limit
@@ -155,17 +155,17 @@ async def test_a_budget_ends_it_and_what_follows_is_found_by_the_next(
     await (await producer.send_many("quotes", batch))
     path = "/v1/topics/quotes/search"
     async with gateway(broker.address, search_records_max=5_000) as http:
-        found, end = await search(http, path, where="n=29999")
+        found, end = await search(http, path, filter="n=29999")
         assert (found, end["reason"]) == ([], "budget")
         assert 5_000 <= int(end["scanned"]) < 15_000
         assert int(end["left"]) == 30_000 - int(end["scanned"])
         rounds = 1
         while end["reason"] == "budget":
-            found, end = await search(http, path, where="n=29999", cursor=end["cursor"])
+            found, end = await search(http, path, filter="n=29999", cursor=end["cursor"])
             rounds += 1
         assert numbers(found) == [29_999]
         assert 2 <= rounds <= 6
-        found, end = await search(http, path, where="n=29999", order="newest", limit=1)
+        found, end = await search(http, path, filter="n=29999", order="newest", limit=1)
         assert (numbers(found), end["reason"]) == ([29_999], "limit")
         assert int(end["scanned"]) < 10_000
 
@@ -180,7 +180,7 @@ async def test_progress_is_told_while_nothing_is_found(http: httpx.AsyncClient, 
 
 async def test_what_makes_no_sense_is_refused(http: httpx.AsyncClient) -> None:
     refused: list[tuple[dict[str, Any], int, str]] = [
-        ({"where": "price>"}, 400, "MALFORMED_WHERE"),
+        ({"filter": "price>"}, 400, "MALFORMED_FILTER"),
         ({"order": "sideways"}, 422, "VALIDATION"),
         ({"partitions": "7"}, 404, "PARTITION_NOT_FOUND"),
         ({"start": "17"}, 400, "INVALID_ARGUMENT"),
@@ -188,7 +188,7 @@ async def test_what_makes_no_sense_is_refused(http: httpx.AsyncClient) -> None:
         ({"cursor": f"c1.{'0' * 32}"}, 410, "TRUNCATED"),
         ({"limit": "0"}, 422, "VALIDATION"),
         ({"colour": "red"}, 422, "VALIDATION"),
-        ({"where": ["a=1"] * 9}, 422, "VALIDATION"),
+        ({"filter": ["a=1"] * 9}, 422, "VALIDATION"),
     ]
     for query, status, code in refused:
         problem_of(await http.get(SEARCH, params=query), status, code)
@@ -276,7 +276,7 @@ async def test_others_have_the_loop_while_it_looks(broker: comet.testing.TestBro
         gc.disable()  # how long it takes is up to all that is in this process, from other tests, too
         try:
             watching = asyncio.create_task(watch())
-            _, end = await search(http, "/v1/topics/quotes/search", where="fields.size>100")
+            _, end = await search(http, "/v1/topics/quotes/search", filter="fields.size>100")
             done = True
             await watching
         finally:
@@ -310,7 +310,7 @@ async def channel(http: httpx.AsyncClient, kind: str, params: dict[str, str], *s
 
 
 async def test_a_search_of_a_page_is_stopped_and_gone_on_with(http: httpx.AsyncClient, spread: None) -> None:
-    params = {"topic": "wide", "where": "n>=0", "start": "beginning", "limit": "50"}
+    params = {"topic": "wide", "filter": "n>=0", "start": "beginning", "limit": "50"}
     *_, last = await channel(http, "search", params, {"stop": True})
     assert last["end"]["reason"] == "stopped"
     stopped_at = last["matched"]
@@ -324,12 +324,12 @@ async def test_a_search_of_a_page_is_stopped_and_gone_on_with(http: httpx.AsyncC
 async def test_a_channel_says_what_is_wrong(http: httpx.AsyncClient) -> None:
     refused: list[tuple[str, dict[str, Any], str]] = [
         ("search", {"topic": "nothing"}, "TOPIC_NOT_FOUND"),
-        ("search", {"topic": "wide", "where": "n>"}, "MALFORMED_WHERE"),
+        ("search", {"topic": "wide", "filter": "n>"}, "MALFORMED_FILTER"),
         ("search", {"topic": "wide", "cursor": "x"}, "MALFORMED_CURSOR"),
         ("search", {"topic": ["wide"]}, "VALIDATION"),
         ("tail", {"topic": "nothing"}, "TOPIC_NOT_FOUND"),
         ("tail", {"topic": "wide", "partition": "9"}, "PARTITION_NOT_FOUND"),
-        ("tail", {"topic": "wide", "where": "n>"}, "MALFORMED_WHERE"),
+        ("tail", {"topic": "wide", "filter": "n>"}, "MALFORMED_FILTER"),
     ]
     for kind, params, code in refused:
         with pytest.raises((Problem, CometError)) as caught:

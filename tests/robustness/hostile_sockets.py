@@ -154,7 +154,7 @@ def _page(random: Random) -> bytes:
     else:
         asked["channel"] = random.choice(("tail", "search", "odd", ""))
         odd: Any = random.choice(
-            ({}, {"topic": "good"}, {"topic": 1}, {"topic": "x" * 9_000}, {"where": "((("}, [], None)
+            ({}, {"topic": "good"}, {"topic": 1}, {"topic": "x" * 9_000}, {"filter": "((("}, [], None)
         )
         asked["params"] = odd
     if random.random() < 0.3:

@@ -94,7 +94,7 @@ BY_STATE: Final = (  # of the cluster
 OPAQUE: Final = (
     r"MALFORMED_CURSOR .*",
     r"MALFORMED_TOKEN .*",
-    r"MALFORMED_WHERE .*",
+    r"MALFORMED_FILTER .*",
     r".* invalid schedule at .*",
 )  # texts with a grammar
 OF_SEVERAL: Final = (  # members or parameters that do not go together

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet.cli._conditions import filters_of
+from comet.cli._filter import filters_of
 from comet.cli._records import FORMATS, render, shows_values
 from comet.cli._templates import LISTED, OutputTemplate
 from comet.cli.consume import Printer

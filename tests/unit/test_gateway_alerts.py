@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from comet.records import decode, encode
+from comet.values.record import RecordBatch
 from comet_gateway.alerts import journal
 from comet_gateway.alerts.evaluation import Observation, decide
 from comet_gateway.alerts.journal import (
@@ -263,7 +266,7 @@ def test_a_deleted_rule_is_gone() -> None:
     [
         ({"field": ""}, "field: a rule of the kind value needs it"),
         ({"group": "engine"}, "group: a rule of the kind value has none"),
-        ({"where": "a or b"}, "where, at character"),
+        ({"filter": "a or b"}, "filter, at character"),
         ({"field": "a) && exists(b"}, "field, at character"),
         ({"threshold": float("nan")}, "finite"),
         ({"topic": "__audit"}, "internal"),
@@ -292,41 +295,49 @@ def watch(**given: Any) -> RecordWatch:
     return RecordWatch(rule(**given), BEGIN)
 
 
+def see(one: RecordWatch, key: bytes | None, document: Any, now_us: int) -> None:
+    """Shows a record to a watch, as its topic's reader does."""
+    value = None if document is None else json.dumps(document).replace("Infinity", "1e400").encode()
+    batch = decode(b"".join(encode([value], keys=[key], timestamps=1)))
+    for _ in one.rows(RecordBatch("quotes", 0, batch), range(1)):
+        one.take(document, now_us)
+
+
 def test_a_number_of_matching_records_alone_counts() -> None:
-    one = watch(key="ACME", where="side=buy", threshold=150.0)
+    one = watch(key="ACME", filter="side=buy", threshold=150.0)
     assert one.observe(BEGIN).breached is None
-    one.take(b"OTHER", {"price": 200, "side": "buy"}, BEGIN)
-    one.take(b"ACME", {"price": 200, "side": "sell"}, BEGIN)
-    one.take(b"ACME", None, BEGIN)
+    see(one, b"OTHER", {"price": 200, "side": "buy"}, BEGIN)
+    see(one, b"ACME", {"price": 200, "side": "sell"}, BEGIN)
+    see(one, b"ACME", None, BEGIN)
     assert one.observe(BEGIN) == Observation(None)
-    one.take(b"ACME", {"price": "n/a", "side": "buy"}, BEGIN)
+    see(one, b"ACME", {"price": "n/a", "side": "buy"}, BEGIN)
     assert one.observe(BEGIN).problem == "matching records have no number in price"
-    one.take(b"ACME", {"price": "150.5", "side": "buy"}, BEGIN)
+    see(one, b"ACME", {"price": "150.5", "side": "buy"}, BEGIN)
     assert one.observe(BEGIN) == Observation(True, 150.5, "price is 150.5")
-    one.take(b"ACME", {"price": 1e400, "side": "buy"}, BEGIN)
+    see(one, b"ACME", {"price": 1e400, "side": "buy"}, BEGIN)
     assert one.observe(BEGIN).value == 150.5
 
 
 def test_a_change_is_of_the_window_in_bounded_memory() -> None:
     one = watch(kind="change", window_s=60, threshold=5.0)
     for second in range(600):
-        one.take(None, {"price": 100 + second / 10}, BEGIN + second * S)
+        see(one, None, {"price": 100 + second / 10}, BEGIN + second * S)
     rise = one.observe(BEGIN + 599 * S)
     assert rise.value == pytest.approx((159.9 - 153.9) / 153.9 * 100, abs=0.1)
     assert rise.breached is False
-    one.take(None, {"price": 170}, BEGIN + 600 * S)
+    see(one, None, {"price": 170}, BEGIN + 600 * S)
     assert one.observe(BEGIN + 600 * S).breached
     assert len(one._buckets) <= 61
     falling = watch(kind="change", window_s=60, threshold=5.0, operator="below")
     for price in (100, 94):
-        falling.take(None, {"price": price}, BEGIN)
+        see(falling, None, {"price": price}, BEGIN)
     assert falling.observe(BEGIN).breached
 
 
 def test_a_count_forgets_what_is_older_than_its_window() -> None:
     one = watch(kind="count", field="", window_s=60, threshold=2.0)
     for second in (0, 1, 2):
-        one.take(None, None, BEGIN + second * S)
+        see(one, None, None, BEGIN + second * S)
     assert one.observe(BEGIN + 2 * S) == Observation(True, 3, "3 records in 60 s")
     assert one.observe(BEGIN + 100 * S).value == 0
 
@@ -335,9 +346,9 @@ def test_silence_counts_from_the_last_matching_record() -> None:
     one = watch(kind="stale", field="", key="ACME", threshold=10.0)
     assert not one.observe(BEGIN + 9 * S).breached
     assert one.observe(BEGIN + 10 * S).breached
-    one.take(b"OTHER", None, BEGIN + 9 * S)
+    see(one, b"OTHER", None, BEGIN + 9 * S)
     assert one.observe(BEGIN + 10 * S).breached
-    one.take(b"ACME", None, BEGIN + 9 * S)
+    see(one, b"ACME", None, BEGIN + 9 * S)
     assert not one.observe(BEGIN + 10 * S).breached
 
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet.search.conditions import parse_paths
+from comet.filters.paths import parse_paths
+from comet.filters.paths import text_of_path as name_of
 from comet.search.filters import MISSED_MAX
 from comet_gateway.http.problems import Problem
 from comet_gateway.search import fields
-from comet_gateway.search.fields import Fields, name_of, suggested
+from comet_gateway.search.fields import Fields, suggested
 from comet_gateway.search.filter_hints import hints
 from comet_gateway.search.filters import filters_of
 from tests.unit.gateway_world import batch_of
@@ -83,7 +84,7 @@ def test_a_hint_says_why_a_condition_matches_nothing() -> None:
     assert told("price~2", number) == "price holds numbers such as 12: ~ looks for a part of texts, = compares."
     assert told("price>abc", number) == "price holds numbers such as 12, and abc is a text: > compares texts."
     assert told("up>1", number) == "up holds true or false, and > 1 compares numbers."
-    assert told("price>1", b"plain text") == "The values are not JSON, so Where matches none of them: use Value."
+    assert told("price>1", b"plain text") == "The values are not JSON, so Filter finds no field in them: use Value."
     assert told("price=13", number) == ""
 
 

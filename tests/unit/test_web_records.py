@@ -113,7 +113,7 @@ def test_an_empty_result_explains_the_filters_that_are_set() -> None:
         asked = PageRequest("/topics/orders/records", {"topic": "orders"}, query)
         return records.view(TopicRecords(DETAIL, (), Progress(), "end", ""), asked).fields["nothing"].text
 
-    assert told(where="price>3").startswith("No record matches. Where compares fields")
+    assert told(filter="price>3").startswith("No record matches. A missing field")
     assert told(key="a") == "No record matches. Key, Value and Header match any part of the text and ignore case."
     assert told(partition="1") == "No record matches."
 

@@ -16,6 +16,7 @@ STATUS: Final[dict[str, grpc.StatusCode]] = {
     "MALFORMED_FRAME": grpc.StatusCode.INVALID_ARGUMENT,
     "CORRUPT_BATCH": grpc.StatusCode.INVALID_ARGUMENT,
     "UNSUPPORTED_VERSION": grpc.StatusCode.UNIMPLEMENTED,
+    "MALFORMED_FILTER": grpc.StatusCode.INVALID_ARGUMENT,
     "RECORD_TOO_LARGE": grpc.StatusCode.INVALID_ARGUMENT,
     "SERDE": grpc.StatusCode.INVALID_ARGUMENT,
     "TOPIC_NOT_FOUND": grpc.StatusCode.NOT_FOUND,

@@ -82,7 +82,7 @@ class AlertRule(Strict):
     group: Text = ""
     field: Text = Field("", description="The path of a number in the record's JSON.", examples=["price"])
     key: Text = Field("", description="Only records with this key.")
-    where: Text = Field("", description="Only records that match, as in a search.", examples=["side=buy && size>100"])
+    filter: Text = Field("", description="Only records that match, as in a search.", examples=["side=buy && size>100"])
     operator: Operator = "above"
     window_s: Seconds = Field(0, description="Of `change` and `count`.")
     for_s: Seconds = Field(0, description="Time that the condition must hold before the alert fires.")

@@ -9,9 +9,11 @@ A watch holds a bounded summary, not records: the last number, or BUCKETS parts 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
-from comet.search.conditions import number_at
+from comet import RecordBatch
+from comet.filters.paths import number_at
 from comet_gateway.alerts.evaluation import Observation
 from comet_gateway.alerts.rule import Rule
 from comet_web import facts
@@ -27,7 +29,7 @@ class RecordWatch:
         self.begun_us = begun_us
         self.skipped_us = 0  # when the gateway last skipped records that it was too slow for
         self._key = rule.key.encode() if rule.key else None
-        self._wheres = rule.wheres()
+        self._filter = rule.parsed(begun_us)
         self._path = rule.path() if rule.field else ()
         self._last_us = begun_us
         self._value: float | None = None
@@ -35,12 +37,15 @@ class RecordWatch:
         self._bucket_us = max(1, rule.window_s * 1_000_000 // BUCKETS)
         self._buckets: deque[tuple[int, float]] = deque()  # number of the bucket, its first value or its count
 
-    def take(self, key: bytes | None, document: Any, now_us: int) -> None:
-        """One record, with its value decoded; the document is None where the value is not JSON."""
-        if self._key is not None and key != self._key:
-            return
-        if self._wheres and not all(where.holds(document) for where in self._wheres):
-            return
+    def rows(self, batch: RecordBatch[bytes], rows: Sequence[int]) -> Sequence[int]:
+        """The records of these that the rule is about, by index."""
+        if self._key is not None:
+            keys = batch.keys
+            rows = [row for row in rows if keys[row] == self._key]
+        return rows if self._filter is None else self._filter.rows(batch, rows)
+
+    def take(self, document: Any, now_us: int) -> None:
+        """One record of these, with its value decoded; the document is None where the value is not JSON."""
         self._last_us = now_us
         if self.rule.kind == "count":
             self._count(now_us)

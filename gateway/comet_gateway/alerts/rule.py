@@ -9,7 +9,7 @@
     offline      partitions without a leader, of one topic or all
     under_replicated
 
-A record matches if it has the `key`, where one is given, and all conditions of `where`, in the language of searches.
+A record matches if it has the `key`, where one is given, and matches the `filter`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from comet.search.conditions import Malformed, Part, Where, parse_all, parse_path
+from comet.errors import MalformedFilter
+from comet.filters import Filter, parse
+from comet.filters.paths import Part, parse_path
 from comet.types import is_internal_topic
 from comet_gateway.alerts.targets import split_url
 from comet_gateway.http.problems import Problem
+from comet_gateway.search.filters import malformed
 
 Kind = Literal["value", "change", "count", "stale", "lag", "lag_seconds", "offline", "under_replicated"]
 Operator = Literal["above", "below"]
@@ -36,7 +39,7 @@ NAME_CHARS_MAX: Final = 100
 TEXT_CHARS_MAX: Final = 500
 DAY_S: Final = 86_400
 # By kind, the members that it needs and those that it may have.
-_OF_RECORDS: Final = {"key", "where"}
+_OF_RECORDS: Final = {"key", "filter"}
 KINDS: Final[dict[str, tuple[set[str], set[str]]]] = {
     "value": ({"topic", "field"}, _OF_RECORDS),
     "change": ({"topic", "field", "window_s"}, _OF_RECORDS),
@@ -92,7 +95,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: _Text = ""
     field: _Text = ""
     key: _Text = ""
-    where: _Text = ""
+    filter: _Text = ""
     operator: Operator = "above"
     window_s: _Seconds = 0
     for_s: _Seconds = 0
@@ -106,22 +109,22 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def follows(self) -> bool:
         """Whether its topic's records are read. The age of a topic is known without them."""
-        return self.kind in FOLLOWING and not (self.kind == "stale" and not self.key and not self.where)
+        return self.kind in FOLLOWING and not (self.kind == "stale" and not self.key and not self.filter)
 
     @property
     def condition(self) -> tuple[object, ...]:
         """What decides: with another one the rule begins again."""
         return (
-            self.kind, self.threshold, self.topic, self.group, self.field, self.key, self.where, self.operator,
+            self.kind, self.threshold, self.topic, self.group, self.field, self.key, self.filter, self.operator,
             self.window_s, self.for_s, self.enabled,
         )  # fmt: skip
 
-    def wheres(self) -> list[Where]:
-        """Raises Malformed."""
-        return parse_all(self.where) if self.where else []
+    def parsed(self, now_us: int) -> Filter | None:
+        """Its filter; None: it has none. Times ago are before `now_us`. Raises MalformedFilter."""
+        return parse(self.filter, now_us=now_us) if self.filter else None
 
     def path(self) -> tuple[Part, ...]:
-        """Of its field. Raises Malformed."""
+        """Of its field. Raises MalformedFilter."""
         return parse_path(self.field)
 
     def words(self) -> str:
@@ -150,14 +153,14 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.group:
             return f"group {self.group}" + (f" in {self.topic}" if self.topic else "")
         more = [f"key {self.key}"] if self.key else []
-        more += [self.where] if self.where else []
+        more += [self.filter] if self.filter else []
         return f"{self.topic or 'all topics'}{': ' if more else ''}{', '.join(more)}"
 
 
 def check(rule: Rule) -> None:
-    """Raises Problem (VALIDATION, MALFORMED_WHERE) with the member and what to do."""
+    """Raises Problem (VALIDATION, MALFORMED_FILTER) with the member and what to do."""
     needed, more = KINDS[rule.kind]
-    for name in ("topic", "group", "field", "key", "where", "window_s"):
+    for name in ("topic", "group", "field", "key", "filter", "window_s"):
         given = bool(getattr(rule, name))
         if given and name not in needed | more:
             raise Problem("VALIDATION", f"{name}: a rule of the kind {rule.kind} has none; leave it out")
@@ -173,11 +176,11 @@ def check(rule: Rule) -> None:
         raise Problem("VALIDATION", f"operator: a rule of the kind {rule.kind} has only above")
     if is_internal_topic(rule.topic) and rule.kind in FOLLOWING:
         raise Problem("VALIDATION", f"topic: {rule.topic} is internal; name a topic of your own")
-    for member in ("where", "field"):
+    for member in ("filter", "field"):
         try:
-            _ = rule.wheres() if member == "where" else rule.field and rule.path()
-        except Malformed as error:
-            raise Problem("MALFORMED_WHERE", f"{member}, at character {error.position + 1}: {error}") from None
+            _ = rule.parsed(0) if member == "filter" else rule.field and rule.path()
+        except MalformedFilter as error:
+            raise malformed(member, getattr(rule, member), error) from None
     for channel in rule.channels:
         _check_channel(channel)
 

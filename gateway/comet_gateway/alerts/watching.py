@@ -87,11 +87,18 @@ class TopicWatch:
     async def _take(self, part: Slice) -> None:
         batch, begin, end = part.columns
         began = perf_counter()
-        for key, value in zip(batch.keys[begin:end], batch.values[begin:end], strict=True):
-            document = _document(value)
+        rows = range(begin, end)
+        takers: dict[int, list[RecordWatch]] = {row: [] for row in rows}
+        for watch in self.watches.values():
+            for row in watch.rows(batch, rows):
+                takers[row].append(watch)
+        for row, watches in takers.items():
+            if not watches:
+                continue
+            document = _document(batch.values[row])
             now_us = self._clock_us()
-            for watch in self.watches.values():
-                watch.take(key, document, now_us)
+            for watch in watches:
+                watch.take(document, now_us)
             if (worked := perf_counter() - began) > TURN_S:
                 await asyncio.sleep(worked * PAUSES)
                 began = perf_counter()

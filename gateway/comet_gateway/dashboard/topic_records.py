@@ -159,8 +159,8 @@ def selected(query: Mapping[str, str]) -> Selection:
 
 def filters(query: Mapping[str, str]) -> Filters:
     """Raises Problem."""
-    where = query.get("where", "").strip()
-    return filters_of(query.get("key", ""), query.get("value", ""), query.get("header", ""), [where] if where else [])
+    text = query.get("filter", "").strip()
+    return filters_of(query.get("key", ""), query.get("value", ""), query.get("header", ""), [text] if text else [])
 
 
 def _number(query: Mapping[str, str], name: str, most: int) -> int:
@@ -185,7 +185,7 @@ def _position(query: Mapping[str, str], name: str, default: str) -> Position:
 
 
 def _faulty(problem: Problem) -> str:
-    return "where" if problem.code == "MALFORMED_WHERE" else str(problem.more.get("parameter", ""))
+    return str(problem.more.get("parameter", ""))
 
 
 def preview(batch: Batch, number: int, fields: Fields) -> RecordPreview:

@@ -33,6 +33,7 @@ KINDS: Final[dict[str, ProblemKind]] = {
     # faults of the request
     "INVALID_ARGUMENT": ProblemKind(400, "Invalid argument"),
     "MALFORMED_FRAME": ProblemKind(400, "Malformed frame"),
+    "MALFORMED_FILTER": ProblemKind(400, "Malformed filter", "Examples: price>100, user.name=anna, @key ^= EUR."),
     "CORRUPT_BATCH": ProblemKind(400, "Corrupt record batch"),
     "SERDE": ProblemKind(400, "Value cannot be encoded or decoded"),
     "UNSUPPORTED_VERSION": ProblemKind(501, "Unsupported version", "Upgrade the older side."),
@@ -84,7 +85,6 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "MALFORMED_BODY": ProblemKind(400, "Body does not match its Content-Type"),
     "MALFORMED_CURSOR": ProblemKind(400, "Malformed cursor",
                                     "Start at an offset, a time, earliest or latest."),
-    "MALFORMED_WHERE": ProblemKind(400, "Malformed condition", "Examples: price>100, user.name=anna, tags~urgent."),
     "MALFORMED_TOKEN": ProblemKind(400, "Malformed lock token"),
     "UNAUTHENTICATED": ProblemKind(401, "Authentication required", "Send Authorization: Bearer <token>."),
     "PROVIDER_UNAVAILABLE": ProblemKind(503, "Identity provider does not answer",

@@ -15,19 +15,21 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import comet
+from comet.filters import Filter
 from comet_gateway.push.events import Missing
 from comet_gateway.records.cursor import CursorPosition, position_text
 from comet_gateway.records.record_json import Values, fragments
 
 RECORD_OVERHEAD: Final = 100  # bytes of JSON around a record's key and value
 FRAGMENT_OVERHEAD: Final = 48  # bytes of memory that a record takes as an object
+FILTERS_MAX: Final = 8  # of which a batch keeps the matches
 CHUNK_OVERHEAD: Final = 3300  # bytes of memory that a chunk takes beside its records, measured
 
 
 class Source:
     """A batch, and its records as JSON. Lives as long as a chunk or a subscriber references it."""
 
-    __slots__ = ("_fragments", "batch", "epoch", "next_offset", "offsets", "partition", "topic")
+    __slots__ = ("_fragments", "_rows", "batch", "epoch", "next_offset", "offsets", "partition", "topic")
 
     def __init__(self, batch: comet.RecordBatch[bytes]) -> None:
         self.batch = batch
@@ -37,6 +39,7 @@ class Source:
         self.next_offset = batch.next_offset
         self.epoch = batch.epoch
         self._fragments: dict[Values, list[bytes]] = {}
+        self._rows: dict[Filter, Sequence[int]] = {}
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -46,6 +49,23 @@ class Source:
         if found is None:
             found = self._fragments[values] = fragments(self.batch, values)
         return found
+
+    def encoded(self, values: Values, rows: Sequence[int]) -> list[bytes]:
+        """Some of its records as JSON; the others are not encoded for it."""
+        made = self._fragments.get(values)
+        if made is not None:
+            return [made[row] for row in rows]
+        picked = self.batch.pick(rows)
+        return [] if picked is None else fragments(picked, values)
+
+    def rows(self, chosen: Filter, begin: int, end: int) -> Sequence[int]:
+        """The records of [begin, end) that match: found once for all subscribers with the same filter."""
+        found = self._rows.get(chosen)
+        if found is None:
+            if len(self._rows) == FILTERS_MAX:
+                self._rows.clear()
+            found = self._rows[chosen] = chosen.rows(self.batch)
+        return found[bisect_left(found, begin) : bisect_left(found, end)]
 
     def index(self, offset: int) -> int:
         """The index of the first record at or behind an offset."""
@@ -75,7 +95,7 @@ class Source:
 class Slice:
     """Some records of one batch in one form: `events.Records`. Its bytes are encoded once."""
 
-    __slots__ = ("_begin", "_cursor", "_end", "_grew", "_members", "_prefix", "_source", "_sse", "_values")
+    __slots__ = ("_begin", "_cursor", "_end", "_grew", "_members", "_prefix", "_rows", "_source", "_sse", "_values")
 
     def __init__(
         self,
@@ -91,6 +111,7 @@ class Slice:
         self._begin = begin
         self._end = end
         self._values = values
+        self._rows: Sequence[int] | None = None  # those that a filter matches, which may be none
         self._prefix = prefix
         self._grew = grew  # called with the bytes encoded, which live as long as the chunk
         self._cursor: str | None = None
@@ -107,15 +128,27 @@ class Slice:
 
     @property
     def count(self) -> int:
-        return self._end - self._begin
+        return self._end - self._begin if self._rows is None else len(self._rows)
 
     @property
     def offsets(self) -> Sequence[int]:
+        if self._rows is not None:
+            return [self._source.offsets[row] for row in self._rows]
         return self._source.offsets[self._begin : self._end]
+
+    def matching(self, chosen: Filter) -> Slice:
+        """Those of its records that match, with the same cursor."""
+        rows = self._source.rows(chosen, self._begin, self._end)
+        if len(rows) == self._end - self._begin:
+            return self
+        found = Slice(self._source, self._begin, self._end, self._values, self._prefix)
+        found._rows = rows
+        return found
 
     @property
     def columns(self) -> tuple[comet.RecordBatch[bytes], int, int]:
-        """The batch of the records, and their range in it: [begin, end)."""
+        """The batch of the records, and their range in it: [begin, end). Of a subscription without a filter."""
+        assert self._rows is None
         return self._source.batch, self._begin, self._end
 
     @property
@@ -134,13 +167,16 @@ class Slice:
 
     def sse(self) -> bytes:
         if self._sse is None:
-            source, begin, end = self._source, self._begin, self._end
-            # Offsets behind the last record of a batch may belong to no record.
-            behind = [offset + 1 for offset in source.offsets[begin : end - 1]]
+            source, end = self._source, self._end
+            # Offsets behind the last record of a batch may belong to no record, or to some that a filter passes over.
+            behind = [offset + 1 for offset in self.offsets[:-1]]
             behind.append(source.position(end).offset)
             head = f"id: {self._prefix}{self.partition}-".encode()
             tail = b"-%d\ndata: " % source.epoch
             records = self._fragments()
+            if not records:  # only the id is news to the client
+                self._sse = b"%b%d-%d\n\n" % (head, behind[-1], source.epoch)
+                return self._sse
             self._sse = b"".join(
                 [b"%b%d%b%b\n\n" % (head, offset, tail, one) for offset, one in zip(behind, records, strict=True)]
             )
@@ -148,6 +184,8 @@ class Slice:
         return self._sse
 
     def _fragments(self) -> list[bytes]:
+        if self._rows is not None:
+            return self._source.encoded(self._values, self._rows)
         made = self._source.fragments(self._values)
         return made if self.count == len(made) else made[self._begin : self._end]
 

@@ -104,6 +104,7 @@ class Subscribe(Frame, tag="subscribe"):
     interval_ms: Annotated[int, Meta(ge=10, le=60_000)] = 250
     snapshot: Literal["none", "latest"] = "none"
     permits: Count | None = None
+    filter: Annotated[str, Meta(max_length=2_000, description="A condition that records have to match.")] = ""
     group: Annotated[str, Meta(min_length=1, max_length=255)] | GroupTerms | None = None
     replay: Window | None = None
     page: Annotated[str, Meta(min_length=1, max_length=16_384, description="Path and query of a page.")] | None = None

@@ -16,6 +16,7 @@ from comet_gateway.push import frames
 from comet_gateway.push.subscribe_request import Policy, SubscribeRequest
 from comet_gateway.records.cursor import Cursor
 from comet_gateway.records.record_json import Values
+from comet_gateway.search.filters import filter_of
 
 TOPICS_MAX = 100
 GROUP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,248}")
@@ -119,6 +120,7 @@ def follow(
     interval_ms: int = 250,
     snapshot: bool = False,
     permits: int | None = None,
+    filter: str = "",  # noqa: A002 - the name of the option everywhere
     now_us: int,
 ) -> SubscribeRequest:
     """Parses a subscription. Raises Problem."""
@@ -138,31 +140,36 @@ def follow(
         interval_ms=interval_ms,
         snapshot=snapshot,
         permits=permits,
+        filter=filter_of([filter] if filter else []),
     )
 
 
 def join(
     group: frames.GroupTerms, *, topics: Iterable[str], pattern: str, start: str | int, values: Values,
-    permits: int | None, now_us: int,
+    permits: int | None, now_us: int, filter: str = "",  # noqa: A002
 ) -> Joined:  # fmt: skip
     """Parses the membership of a group. Raises Problem."""
+    filter_of([filter] if filter else [])
     if not GROUP_NAME.fullmatch(group.name):
         raise Problem("INVALID_ARGUMENT", f"{group.name[:100]!r} is not a valid group name")
-    if group.kind == "share" and (group.auto or permits is not None):
-        raise Problem("INVALID_ARGUMENT", "a share group takes `in_flight`, but not `auto` or `permits`")
+    if group.kind == "share" and (group.auto or permits is not None or filter):
+        raise Problem("INVALID_ARGUMENT", "a share group takes `in_flight`, but not `auto`, `permits` or `filter`")
     chosen, at = _chosen(topics, pattern), _position("start", start, now_us)
     try:
-        options = _options(group, at, pattern)
+        options = _options(group, at, pattern, filter)
     except CometError as error:
         raise Problem("INVALID_ARGUMENT", error.message) from None
     return Joined(chosen, group, options, values, permits)
 
 
-def _options(group: frames.GroupTerms, start: Position, pattern: str) -> comet.GroupOptions | comet.ShareOptions:
+def _options(
+    group: frames.GroupTerms, start: Position, pattern: str, chosen: str
+) -> comet.GroupOptions | comet.ShareOptions:
     """The member's options, which check themselves."""
     if group.kind == "consumer":
         return comet.GroupOptions(
-            start=start, pattern=pattern, auto_commit=group.auto, assignment=group.assignment, rack=group.rack
+            start=start, pattern=pattern, auto_commit=group.auto, assignment=group.assignment, rack=group.rack,
+            filter=chosen,
         )  # fmt: skip
     return comet.ShareOptions(
         start=start, pattern=pattern, in_flight=group.in_flight, lock_ms=group.lock_ms,
@@ -180,7 +187,11 @@ def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> Subsc
     if frame.cursor is not None and (frame.topic is None or frame.cursors is not None):
         raise Problem("INVALID_ARGUMENT", "`cursor` goes with `topic` only; use `cursors` for several topics")
     if frame.replay is not None:
-        _only(frame, "replay", {"start", "cursors", "policy", "buffer", "interval_ms", "snapshot", "permits", "group"})
+        _only(
+            frame,
+            "replay",
+            {"start", "cursors", "policy", "buffer", "interval_ms", "snapshot", "permits", "group", "filter"},
+        )
         if frame.topic is None:
             raise Problem("INVALID_ARGUMENT", "a replay needs one `topic`")
         return window(
@@ -192,7 +203,7 @@ def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> Subsc
         return join(
             frames.GroupTerms(frame.group) if isinstance(frame.group, str) else frame.group,
             topics=topics, pattern=frame.pattern or "", start=frame.start, values=frame.values,
-            permits=frame.permits, now_us=now_us,
+            permits=frame.permits, now_us=now_us, filter=frame.filter,
         )  # fmt: skip
     return follow(
         topics=topics,
@@ -206,6 +217,7 @@ def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> Subsc
         interval_ms=frame.interval_ms,
         snapshot=frame.snapshot == "latest",
         permits=frame.permits,
+        filter=frame.filter,
         now_us=now_us,
     )
 

@@ -67,6 +67,7 @@ class SseQuery(Struct, forbid_unknown_fields=True, frozen=True):
     buffer: int = 10_000
     interval_ms: int = 250
     snapshot: Literal["none", "latest"] = "none"
+    filter: str = ""
     replay_from: str | None = msgspec.field(name="from", default=None)
     replay_to: str | None = msgspec.field(name="to", default=None)
     speed: float | None = None
@@ -101,8 +102,8 @@ def parse_request(scope: Scope, topic: str, limits: Limits, *, now_us: int) -> S
     cursor = scope["comet.headers"].get(b"last-event-id", b"").decode("latin-1") or wanted.cursor
     partitions = read_partitions(wanted.partitions)
     if wanted.replay_from is not None:
-        if wanted.policy is not Policy.BLOCK or wanted.snapshot != "none":
-            raise Problem("INVALID_ARGUMENT", "policy and snapshot are not allowed with a replay")
+        if wanted.policy is not Policy.BLOCK or wanted.snapshot != "none" or wanted.filter:
+            raise Problem("INVALID_ARGUMENT", "policy, snapshot and filter are not allowed with a replay")
         span = frames.Window(
             wanted.replay_from,
             "latest" if wanted.replay_to is None else wanted.replay_to,
@@ -126,6 +127,7 @@ def parse_request(scope: Scope, topic: str, limits: Limits, *, now_us: int) -> S
         buffer=wanted.buffer,
         interval_ms=wanted.interval_ms,
         snapshot=wanted.snapshot == "latest",
+        filter=wanted.filter,
         now_us=now_us,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from comet.filters import Filter
 from comet.types import Latest, Position, check_topic_name
 from comet_gateway.config import Limits
 from comet_gateway.http.problems import Problem
@@ -45,6 +46,7 @@ class SubscribeRequest:
     # reconnects has had it.
     snapshot: bool = False
     permits: int | None = None  # records that may be sent before a permit; None: no limit
+    filter: Filter | None = None  # others are passed over
 
 
 def check(request: SubscribeRequest, limits: Limits) -> None:
@@ -57,6 +59,12 @@ def check(request: SubscribeRequest, limits: Limits) -> None:
         raise Problem("INVALID_ARGUMENT", "a topic is given twice")
     if request.partitions is not None and not request.partitions:
         raise Problem("INVALID_ARGUMENT", "`partitions` is empty")
+    if request.filter is not None and (request.snapshot or request.policy is Policy.CONFLATE):
+        raise Problem(
+            "INVALID_ARGUMENT",
+            "a filter goes with the policies block and drop_oldest, and without a snapshot: the latest records of all "
+            "keys are one table for all subscribers",
+        )
     for name, low, high in (
         ("buffer", 1, limits.buffer_max),
         ("interval_ms", INTERVAL_MS_MIN, INTERVAL_MS_MAX),

@@ -19,7 +19,9 @@ from enum import Enum, auto
 from typing import Any, Final, Protocol
 
 from comet.errors import Closed, CometError, Internal
+from comet.filters import Filter
 from comet_gateway.push.catchup import Piece
+from comet_gateway.push.chunk import Slice
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Begun, Event, Failed, Lost
 from comet_gateway.push.latest_tables import Needs
@@ -29,6 +31,7 @@ from comet_gateway.records.cursor import CursorPosition
 
 log = logging.getLogger("comet.gateway")
 
+PASSED_MAX: Final = 10_000  # records that a filter passes over without an event
 COUNTED: Final = ("delivered", "dropped", "conflated")
 
 
@@ -126,6 +129,7 @@ class Subscription:
         self._notices: deque[Event] = deque()
         self._event: Event | None = None  # found by `ready`
         self._waiter: asyncio.Future[None] | None = None
+        self._passed = 0  # records since the last event that do not match the filter
         self._gone = dict.fromkeys(COUNTED, 0)  # counts of ended topics
 
     # ---- for connections
@@ -244,10 +248,26 @@ class Subscription:
                 subscriber.feed.arm(subscriber)
             else:
                 hot.append(subscriber)
+            if isinstance(found, Slice) and self.request.filter is not None:
+                found = self._matching(subscriber, found, self.request.filter)
+                if found is None:
+                    continue
             if self.permits is not None and not isinstance(found, Lost | Failed | Begun):
                 self.permits -= found.count
             return found
         return None
+
+    def _matching(self, subscriber: FeedSubscriber, found: Slice, chosen: Filter) -> Slice | None:
+        """The records that match; None for none. After many without one the client gets their cursor, with no record:
+        it does not look at them again when it reconnects, and other tasks get a turn."""
+        looked_at = found.count
+        found = found.matching(chosen)
+        subscriber.follower.delivered -= looked_at - found.count
+        self._passed += looked_at - found.count
+        if not found.count and self._passed < PASSED_MAX:
+            return None
+        self._passed = 0
+        return found
 
     def _rest(self, subscriber: FeedSubscriber) -> None:
         if self.permits is not None and self.permits <= 0:

@@ -6,13 +6,14 @@ brokers. The next call continues with the cursor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal
 
 import comet
 from comet.consumer.ranges import RangeSpec
+from comet.filters import Filter
 from comet.types import AtOffset, Latest, Position
 from comet_gateway.config import KIB
 from comet_gateway.http.problems import Problem
@@ -46,6 +47,9 @@ class Range:
     records_max: int
     bytes_max: int
     isolation: Isolation = "committed"
+    filter: Filter | None = None
+    scan_records_max: int = 0  # with a filter: records, and bytes of them, that are looked at
+    scan_bytes_max: int = 0
 
 
 def problem_of(error: comet.CometError, partition: int) -> Problem:
@@ -100,12 +104,14 @@ class Merged:
 async def merge(reader: comet.Reader, order: Order, wanted: Range) -> Merged:
     """Reads and merges. Raises Problem, with its partition."""
     count = max(len(wanted.positions), 1)
-    share = max(min(2 * wanted.records_max // count, wanted.records_max), LEAST)
+    records_max = wanted.records_max if wanted.filter is None else wanted.scan_records_max
+    share = max(min(2 * records_max // count, records_max), LEAST)
     bytes_max = max(2 * wanted.bytes_max // count, BYTES_LEAST)
     ranges = [
         comet.RangeReader(reader, _spec(wanted, order, partition, share, bytes_max)) for partition in wanted.positions
     ]
-    merged = comet.MergedReader(ranges, at_once=AT_ONCE)
+    select = None if wanted.filter is None else _select(wanted.filter)
+    merged = comet.MergedReader(ranges, select=select, at_once=AT_ONCE)
     calls_max = 2 * len(ranges) + FURTHER_CALLS
     found = Merged()
     skipped: dict[int, list[tuple[int, int]]] = {}
@@ -114,7 +120,7 @@ async def merge(reader: comet.Reader, order: Order, wanted: Range) -> Merged:
         while len(found.records) < wanted.records_max:
             head = merged.head()
             if head is None:
-                if merged.steps >= calls_max or not await merged.fill():
+                if merged.steps >= calls_max or _looked_at_enough(wanted, merged) or not await merged.fill():
                     break
                 continue
             if found.records and isinstance(head, comet.MergedRecord) and size + head.size > wanted.bytes_max:
@@ -139,6 +145,17 @@ async def merge(reader: comet.Reader, order: Order, wanted: Range) -> Merged:
         for partition, source in merged.sources.items()
     ]  # fmt: skip
     return found
+
+
+def _select(chosen: Filter) -> Callable[[Batch, int, int], Sequence[int]]:
+    return lambda batch, begin, end: chosen.rows(batch, range(begin, end))
+
+
+def _looked_at_enough(wanted: Range, merged: comet.MergedReader) -> bool:
+    """Whether a filter has looked at as many records as one request may. The client continues with the cursor."""
+    if wanted.filter is None:
+        return False
+    return merged.records >= wanted.scan_records_max or merged.bytes >= wanted.scan_bytes_max
 
 
 def _spec(wanted: Range, order: Order, partition: int, records: int, bytes_max: int) -> RangeSpec:

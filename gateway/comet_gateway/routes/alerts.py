@@ -81,7 +81,7 @@ async def list_alerts(alerts: AlertsOf, user: User) -> AlertList:
     summary="Create an alert",
     status_code=201,
     responses={
-        **answers(*_OFF, "MALFORMED_WHERE"),
+        **answers(*_OFF, "MALFORMED_FILTER"),
         201: {
             "headers": {"Location": {"schema": {"type": "string"}}},
             **links(describeAlert={"parameters": {"alert": "$response.body#/id"}}),
@@ -107,7 +107,7 @@ async def describe_alert(alerts: AlertsOf, user: User, alert: AlertId) -> Alert:
     "/alerts/{alert}",
     operation_id="replaceAlert",
     summary="Replace an alert",
-    responses={**answers(*_ONE, "MALFORMED_WHERE"), 200: links(describeAlert=_SAME)},
+    responses={**answers(*_ONE, "MALFORMED_FILTER"), 200: links(describeAlert=_SAME)},
 )
 async def replace_alert(alerts: AlertsOf, user: User, alert: AlertId, body: AlertRule) -> Alert:
     """Replaces a rule. With another condition its state begins again. Of two changes at once the later one stays."""

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 
 import comet
 from comet.entities import TopicInfo
+from comet.filters import Filter
 from comet.types import AtOffset, AtTime, Earliest, Latest, Position
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
@@ -25,6 +26,8 @@ from comet_gateway.records.merge import Isolation, Merged, MergePartition, Order
 from comet_gateway.records.record_json import Values, fragments
 from comet_gateway.schemas.records import PARTITION_MAX
 from comet_gateway.schemas.records_api import FETCH, FETCH_TOPIC
+from comet_gateway.search.filters import filter_of
+from comet_gateway.search.selection import LISTS
 
 router = APIRouter(prefix="/v1", route_class=RawRoute)
 
@@ -47,7 +50,7 @@ _KNOWN_OF_PARTITION: Final = _KNOWN | {"offset", "wait_ms"}
 _KNOWN_OF_TOPIC: Final = _KNOWN | {"end", "order", "partitions"}
 _WRONG: Final = (
     "TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "OFFSET_OUT_OF_RANGE", "TRUNCATED", "DATA_LOSS", "MALFORMED_CURSOR",
-    "NOT_ACCEPTABLE", "VALIDATION", "NOT_LEADER", "LOG_FAILED",
+    "MALFORMED_FILTER", "NOT_ACCEPTABLE", "VALIDATION", "NOT_LEADER", "LOG_FAILED",
 )  # fmt: skip
 
 
@@ -68,13 +71,15 @@ async def fetch(request: Request) -> Answer:
     state = scope["app"].state
     backend: Backend = state.backend
     limits: Limits = state.config.limits
-    query = QueryParams(scope["query_string"], _KNOWN_OF_PARTITION)
+    query = QueryParams(scope["query_string"], _KNOWN_OF_PARTITION, LISTS)
     wanted = form(scope["comet.headers"].get(b"accept", b""))
     topic: str = scope["path_params"]["topic"]
     partition = whole("partition", scope["path_params"]["partition"], 0, PARTITION_MAX)
     start, epoch = _start(query, partition)
     values = query.choice("values", Values.AUTO)
     wait_ms = query.number("wait_ms", 0, 0, limits.wait_ms_max)
+    chosen = filter_of(query.texts("filter"))
+    limit = query.number("limit", LIMIT, 1, limits.records_max)
 
     async def read(info: TopicInfo) -> Answer:
         at, known = start, epoch
@@ -83,7 +88,7 @@ async def fetch(request: Request) -> Answer:
             at, known = (Earliest(), None) if position is None else (AtOffset(position.offset), position.epoch)
         reading = backend.reader.fetch(
             topic, partition, at, epoch=known,
-            records_max=query.number("limit", LIMIT, 1, limits.records_max),
+            records_max=limit if chosen is None else limits.records_max,
             bytes_max=query.number("max_bytes", BYTES, 1, limits.answer_bytes_max),
             wait_ms=wait_ms, isolation=_isolation(query), topic_id=info.id,
         )  # fmt: skip
@@ -95,12 +100,32 @@ async def fetch(request: Request) -> Answer:
                 problem.hint = "Continue behind it, with `cursor` or from offset `end`."
                 problem.more["cursor"] = str(Cursor(info.id, {partition: CursorPosition(int(error.details["end"]))}))
             raise problem from error
+        if chosen is not None:
+            found = matching(found, chosen, limit)
         state.metrics.records_out += sum(map(len, found.batches))
         cursor = Cursor(info.id, {partition: CursorPosition(found.next_offset, found.epoch)})
         return _fetched(wanted, found, cursor, values)
 
     with state.traffic.waiting.held(holder_of(scope)) if wait_ms else nullcontext():
         return await backend.catalog.with_topic(topic, read)
+
+
+def matching(found: comet.Fetched, chosen: Filter, limit: int) -> comet.Fetched:
+    """Up to `limit` of the records that match; the position is behind those that were looked at."""
+    batches: list[Batch] = []
+    for batch in found.batches:
+        rows = chosen.rows(batch)
+        if len(rows) >= limit:  # the others were not looked at, as far as the client knows
+            picked = batch.before(batch.offsets[rows[limit - 1]] + 1)
+            assert picked is not None
+            picked = picked.pick(rows[:limit])
+            assert picked is not None
+            return found._replace(batches=[*batches, picked], next_offset=picked.next_offset, epoch=picked.epoch)
+        limit -= len(rows)
+        picked = batch.pick(rows)
+        if picked is not None:
+            batches.append(picked)
+    return found._replace(batches=batches)
 
 
 def _start(query: QueryParams, partition: int) -> tuple[Position, int | None]:
@@ -166,7 +191,7 @@ async def fetch_topic(request: Request) -> Answer:
     scope = request.scope
     state = scope["app"].state
     backend: Backend = state.backend
-    query = QueryParams(scope["query_string"], _KNOWN_OF_TOPIC)
+    query = QueryParams(scope["query_string"], _KNOWN_OF_TOPIC, LISTS)
     wanted = form(scope["comet.headers"].get(b"accept", b""))
     values = query.choice("values", Values.AUTO)
     order = query.choice("order", Order.OLDEST)
@@ -206,6 +231,9 @@ async def _range(query: QueryParams, order: Order, info: TopicInfo, backend: Bac
         records_max=query.number("limit", LIMIT, 1, limits.records_max),
         bytes_max=query.number("max_bytes", BYTES, 1, limits.answer_bytes_max),
         isolation=_isolation(query),
+        filter=filter_of(query.texts("filter")),
+        scan_records_max=limits.records_max,
+        scan_bytes_max=limits.answer_bytes_max,
     )
 
 

@@ -14,7 +14,7 @@ from comet_gateway.http.raw_route import Answer, RawRoute, query
 from comet_gateway.push import frames
 from comet_gateway.push.sse import open_stream
 from comet_gateway.push.websocket import WebSocketEndpoint
-from comet_gateway.schemas.records_api import TOPIC
+from comet_gateway.schemas.records_api import FILTER, TOPIC
 
 router = APIRouter(tags=["push"])
 router.routes.append(WebSocketRoute("/v1/ws", WebSocketEndpoint(), name="ws"))
@@ -61,6 +61,7 @@ STREAM: Final[dict[str, Any]] = {
             "snapshot", "Start with the latest record of each key.",
             {"type": "string", "enum": ["none", "latest"], "default": "none"},
         ),
+        query("filter", FILTER, {"type": "string", "maxLength": 2_000}, example="bid>1"),
         query("from", f"Start of a replay. {_START}", {"type": "string"}, example="-1h"),
         query("to", f"End of a replay. {_START}", {"type": "string"}),
         query(
@@ -105,6 +106,7 @@ router.routes.append(
             "TOPIC_NOT_FOUND",
             "PARTITION_NOT_FOUND",
             "MALFORMED_CURSOR",
+            "MALFORMED_FILTER",
             "VALIDATION",
             "TRUNCATED",
             "DATA_LOSS",

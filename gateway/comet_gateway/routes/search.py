@@ -39,7 +39,7 @@ _HEADERS: Final = [(b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"
 _KNOWN: Final = NAMES | {"limit", "values"}
 _WRONG: Final = (
     "TOPIC_NOT_FOUND", "PARTITION_NOT_FOUND", "OFFSET_OUT_OF_RANGE", "TRUNCATED", "DATA_LOSS", "MALFORMED_CURSOR",
-    "MALFORMED_WHERE", "VALIDATION", "NOT_LEADER", "LOG_FAILED",
+    "MALFORMED_FILTER", "VALIDATION", "NOT_LEADER", "LOG_FAILED",
 )  # fmt: skip
 
 

@@ -240,8 +240,24 @@ CURSOR: Final[Schema] = {
 _CURSOR: Final = query("cursor", "Cursor of an earlier answer, instead of a start.", CURSOR)
 
 
+FILTER: Final = """A condition that records have to match: on fields of JSON values, `@key`, `@header.NAME`,
+`@timestamp`, `@offset`, `@partition`, `@schema`, `@size`, `@tombstone`; joined by `&&`, `||`, `!` and parentheses.
+
+`price>100`, `user.name=anna`, `legs[0].size<=5`, `side in (buy, sell)`, `@key ^= EUR`, `exists(error)`.
+
+Operators: `=` `!=` `>` `>=` `<` `<=` `in`, and for text `~` `!~` (contains, in any case), `^=` (begins with) and `$=`
+(ends with). The operand is a number, `true`, `false`, `null` or text; quote text that looks like one of the others or
+begins with a space. On a list, a name applies to each entry, and one match is enough. An absent field, or one of
+another type, matches neither a condition nor its contrary."""
+FILTER_PARAMETER: Final[Schema] = {
+    **query("filter", FILTER, {"type": "array", "items": {"type": "string", "maxLength": 2_000}, "maxItems": 8}),
+    "style": "form", "explode": True,
+}  # fmt: skip
+
+
 def _common(records_max: int = 10_000, bytes_max: int = 8 << 20) -> list[Schema]:
     return [
+        FILTER_PARAMETER,
         query("limit", "Records at most.", {"type": "integer", "minimum": 1, "maximum": records_max, "default": 100}),
         query(
             "max_bytes",

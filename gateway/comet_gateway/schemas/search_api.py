@@ -7,20 +7,12 @@ from typing import Any, Final
 from comet_gateway.http.raw_route import path, query
 from comet_gateway.schemas.common import NATURAL_TEXT
 from comet_gateway.schemas.lists import POSITION_SCHEMA
-from comet_gateway.schemas.records_api import CURSOR, RECORD_OUT, TEXT64, TOPIC
+from comet_gateway.schemas.records_api import CURSOR, FILTER_PARAMETER, RECORD_OUT, TEXT64, TOPIC
 
 Schema = dict[str, Any]
 
 _NEEDLE: Final[Schema] = {"type": "string", "maxLength": 1_000}
 _POSITION: Final = "earliest, latest, a time such as 2026-01-31T12:00:00Z, a time ago such as -15m, or an offset"
-WHERE: Final = """A condition on fields of JSON values, or several with `&&`; all must hold.
-
-`price>100`, `user.name=anna`, `legs[0].size<=5`, `tags~urgent`, `exists(user.email)`, `!exists(error)`.
-
-Operators: `=` `!=` `>` `>=` `<` `<=`, and `~` `!~` for text that contains another, in any case. The operand is a
-number, `true`, `false`, `null` or text; quote text that looks like one of the others or begins with a space. On a list,
-a name applies to each entry, and one match is enough. An absent field matches no condition."""
-
 _SELECTION: Final[list[Schema]] = [
     query("start", f"Start, inclusive: {_POSITION} (of one partition).", {**POSITION_SCHEMA, "default": "earliest"}),
     query("end", f"End, exclusive: {_POSITION} (of one partition).", {**POSITION_SCHEMA, "default": "latest"}),
@@ -34,10 +26,7 @@ _SELECTION: Final[list[Schema]] = [
     query("key", "The key contains this text, in any case.", _NEEDLE, example="EUR"),
     query("value", "The value contains this text, in any case.", _NEEDLE),
     query("header", "A header, as `name: value`, contains this text, in any case.", _NEEDLE, example="source: demo"),
-    {
-        **query("where", WHERE, {"type": "array", "items": {"type": "string", "maxLength": 500}, "maxItems": 8}),
-        "style": "form", "explode": True,
-    },
+    FILTER_PARAMETER,
     query("cursor", "Cursor of an earlier search.", CURSOR),
     query(
         "values", "Form of values, as when records are read.",

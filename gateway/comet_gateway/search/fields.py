@@ -1,4 +1,4 @@
-"""Fields of JSON values as columns of a list: `price,user.name,legs[0].size`; see `comet.search.conditions`. Pure.
+"""Fields of JSON values as columns of a list: `price,user.name,legs[0].size`; see `comet.filters.paths`. Pure.
 
 Numbers keep their digits. A value that is too large to be decoded for a list, or no JSON, has no fields.
 """
@@ -6,14 +6,15 @@ Numbers keep their digits. A value that is too large to be decoded for a list, o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from comet.encryption.envelope import MAGIC
-from comet.search.conditions import Malformed, Part, follow, is_plain_name, parse_paths
+from comet.errors import MalformedFilter
+from comet.filters.paths import Part, follow, parse_paths, text_of_path
 from comet_gateway.http.problems import Problem
 
 FIELDS_MAX: Final = 12  # columns
@@ -47,10 +48,10 @@ class Fields:
             return cls()
         try:
             paths = parse_paths(text)
-        except Malformed as malformed:
+        except MalformedFilter as error:
             raise Problem(
                 "INVALID_ARGUMENT",
-                f"fields, at character {malformed.position + 1}: {malformed}",
+                f"fields, {error.message}",
                 more={"parameter": "fields"},
             ) from None
         if len(paths) > FIELDS_MAX:
@@ -59,7 +60,7 @@ class Fields:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(map(name_of, self.paths))
+        return tuple(map(text_of_path, self.paths))
 
     def found(self, value: bytes | None) -> tuple[tuple[str, str], ...]:
         """Kind and text of each field: text, number, other (true, null), json (a list or object); absent."""
@@ -89,7 +90,7 @@ def suggested(values: Iterable[bytes | None]) -> tuple[str, ...]:
         for path in _paths(document[0]):
             if len(found) >= SUGGESTED_MAX:
                 return tuple(found)
-            found[name_of(path)] = None
+            found[text_of_path(path)] = None
     return tuple(found)
 
 
@@ -101,21 +102,6 @@ def _paths(document: dict[str, Any]) -> Iterator[tuple[Part, ...]]:
             yield from ((name, inner) for inner in value if len(inner) <= NAME_CHARACTERS_MAX)
         else:
             yield (name,)
-
-
-def name_of(path: Sequence[Part]) -> str:
-    """A path as it is written.
-
-    >>> name_of(("legs", 0, "the size"))
-    'legs[0]."the size"'
-    """
-    text = ""
-    for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            text += ("." if text else "") + (part if is_plain_name(part) else json.dumps(part, ensure_ascii=False))
-    return text or "$"
 
 
 def _shown(found: list[Any]) -> tuple[str, str]:

@@ -1,37 +1,49 @@
-"""Filters of a request: limits, and the problem document of a syntax error."""
+"""Conditions of a request: limits, and the problem document of a syntax error."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
 import comet
-from comet.search.conditions import Malformed, Where, parse_all
+from comet.errors import MalformedFilter
+from comet.filters import Filter, all_of, parse
+from comet.filters.parser import CHARS_MAX
 from comet.search.filters import Filters
 from comet_gateway.http.problems import Problem
 
 Batch = comet.RecordBatch[bytes]
 
 NEEDLE_CHARS_MAX: Final = 1_000
-WHERES_MAX: Final = 8
+FILTERS_MAX: Final = 8
 
 
-def filters_of(key: str, value: str, header: str, wheres: Sequence[str]) -> Filters:
-    """Parses filters. Raises Problem, with the position of a syntax error in a `where`."""
+def filters_of(key: str, value: str, header: str, texts: Sequence[str]) -> Filters:
+    """Parses the conditions of a search. Raises Problem, with the position of a syntax error in a filter."""
     for name, needle in (("key", key), ("value", value), ("header", header)):
         if len(needle) > NEEDLE_CHARS_MAX:
             raise Problem("VALIDATION", f"{name} has more than {NEEDLE_CHARS_MAX} characters")
-    if len(wheres) > WHERES_MAX:
-        raise Problem("VALIDATION", f"more than {WHERES_MAX} `where` parameters")
-    return Filters(key, value, header, tuple(one for text in wheres for one in _parsed(text)))
+    return Filters(key, value, header, filter_of(texts))
 
 
-def _parsed(text: str) -> list[Where]:
+def filter_of(texts: Sequence[str]) -> Filter | None:
+    """Parses filters that must all match; None for none. Times ago are before now. Raises Problem."""
+    if len(texts) > FILTERS_MAX:
+        raise Problem("VALIDATION", f"more than {FILTERS_MAX} `filter` parameters")
+    now_us = time.time_ns() // 1_000
+    return all_of(_parsed(text, now_us) for text in texts)
+
+
+def _parsed(text: str, now_us: int) -> Filter:
     try:
-        return parse_all(text)
-    except Malformed as malformed:
-        raise Problem(
-            "MALFORMED_WHERE",
-            f"where, at character {malformed.position + 1}: {malformed}",
-            more={"where": text[:500], "position": malformed.position},
-        ) from None
+        return parse(text, now_us=now_us)
+    except MalformedFilter as error:
+        raise malformed("filter", text, error) from None
+
+
+def malformed(name: str, text: str, error: MalformedFilter) -> Problem:
+    """The problem document of a syntax error in a member or parameter."""
+    at = int(error.details["position"])
+    more = {"parameter": name, "filter": text[:CHARS_MAX], "position": at}
+    return Problem("MALFORMED_FILTER", f"{name}, at character {at + 1}: {error.details['problem']}", more=more)

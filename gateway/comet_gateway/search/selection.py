@@ -22,7 +22,7 @@ from comet_gateway.search.filters import filters_of
 from comet_gateway.search.scan import Wanted
 
 NAMES: Final = frozenset({"start", "end", "order", "partitions", "key", "value", "header", "cursor", "isolation"})
-LISTS: Final = frozenset({"where"})
+LISTS: Final = frozenset({"filter"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Selection:
             query.position("end", "latest"),
             query.choice("order", Order.OLDEST),
             numbers(query.text("partitions")) if "partitions" in query else (),
-            filters_of(query.text("key"), query.text("value"), query.text("header"), query.texts("where")),
+            filters_of(query.text("key"), query.text("value"), query.text("header"), query.texts("filter")),
             Cursor.parse(query.text("cursor")) if "cursor" in query else None,
             isolation(query),
         )

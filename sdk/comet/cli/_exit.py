@@ -21,6 +21,7 @@ INTERRUPTED: Final = 130
 # Exit codes by error code; ERROR for all others.
 _EXIT_CODE: Final[dict[str, int]] = {
     "INVALID_ARGUMENT": USAGE,
+    "MALFORMED_FILTER": USAGE,
     "TOPIC_NOT_FOUND": NOT_FOUND,
     "PARTITION_NOT_FOUND": NOT_FOUND,
     "BROKER_NOT_FOUND": NOT_FOUND,

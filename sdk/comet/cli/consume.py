@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from comet.cli._conditions import Wheres, filters_of
+from comet.cli._filter import FilterTexts, filters_of
 from comet.cli._guard import drop_nones, guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Keyring, Topic, keyring_of
 from comet.cli._output import note
@@ -56,7 +56,7 @@ async def consume(
         bool | None, typer.Option("--follow/--no-follow", help="Wait for more at the end, or stop.")
     ] = None,
     form: Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=FORMAT_HELP)] = "value",
-    where: Wheres = None,
+    filter_: FilterTexts = None,
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; may repeat.")
     ] = None,
@@ -87,7 +87,7 @@ async def consume(
     bounded = until is not None or follow is False
     now_us = time.time_ns() // 1000
     start = position(from_ or ("earliest" if bounded else "latest"), now_us=now_us)
-    printer = Printer("json" if json_output else form, count, filters_of(where) if where else None)
+    printer = Printer("json" if json_output else form, count, filters_of(filter_) if filter_ else None)
     encryption = keyring_of(keyring)
     if not bounded and count is None and sys.stdout.isatty():
         note("Ctrl-C ends")
@@ -193,8 +193,7 @@ class Printer:
         upto = min(min(errors, default=stop), stop)
         chosen: Sequence[int] = range(upto)
         if self._filters is not None:
-            holds = self._filters.holds
-            chosen = [at for at in chosen if (value := values[at]) is not None and holds(value)]
+            chosen = self._filters.found(batch, 0, upto)
         chosen = chosen[: self._left]
         row = render(self._form, batch.topic, batch.partition)
         columns = (batch.offsets, batch.timestamps, batch.keys, values, batch.headers)
@@ -232,5 +231,5 @@ def _undecrypted(error: DecryptionError) -> DecryptionError:
 
 def encrypted_error(key_id: str) -> DecryptionError:
     """The error of a value that is encrypted and cannot be shown."""
-    hint = "decrypt it with --keyring FILE, or show the other fields with --json and without --where"
+    hint = "decrypt it with --keyring FILE, or show the other fields with --json and without --filter"
     return DecryptionError(f"its value is encrypted with key {key_id!r}", details={"key_id": key_id, "hint": hint})

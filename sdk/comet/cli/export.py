@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
-from comet.cli._conditions import Wheres, filters_of
+from comet.cli._filter import FilterTexts, filters_of
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Keyring, Topic, keyring_of
 from comet.cli._output import note, print_json
@@ -39,7 +39,7 @@ AT_ONCE: Final = 500  # records between two writes: memory is bounded by them, a
 async def export(
     topic: Topic,
     file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="NAME.csv, .json, .ndjson or .parquet.")],
-    where: Wheres = None,
+    filter_: FilterTexts = None,
     key: KeyPart = "",
     value: ValuePart = "",
     header: HeaderPart = "",
@@ -62,7 +62,7 @@ async def export(
     import comet
 
     name = _format(file, form)
-    filters = filters_of(where or [], key=key, value=value, header=header)
+    filters = filters_of(filter_ or [], key=key, value=value, header=header)
     wanted = ScanRange.of(from_, until, partition)
     _check_free(file, overwrite)
     began = time.monotonic()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from comet.cli._conditions import filters_of
+from comet.cli._filter import filters_of
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Keyring, Topic, keyring_of
 from comet.cli._output import note

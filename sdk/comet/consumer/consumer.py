@@ -24,7 +24,7 @@ from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.fetcher import Fetcher
 from comet.consumer.iteration import RecordIterator
 from comet.consumer.keywords import ConsumerKeywords
-from comet.consumer.options import ConsumerOptions, chosen
+from comet.consumer.options import ConsumerOptions, chosen, parsed_filter
 from comet.errors import Closed, InvalidArgument, PartitionNotFound
 from comet.types import Latest, StartLike, TopicPartition, check_topic_name, position
 from comet.v1 import records_pb2 as pb
@@ -65,6 +65,9 @@ class Consumer(RecordIterator[T]):
 
     With `encryption`, a Keyring, values are decrypted. One that cannot be raises DecryptionError, as a value that
     cannot be decoded raises SerdeError: the next read continues after it.
+
+    With `filter`, a condition such as 'price > 100 and @key ^= "EUR"', only records that match are read; the others
+    count as read.
 
     `options` has all of these as one ConsumerOptions, for several consumers; an option given by name replaces its own.
 
@@ -112,7 +115,12 @@ class Consumer(RecordIterator[T]):
         if not topic:
             raise InvalidArgument("no topic given: pass it after the addresses, or as topic=")
         self.topic = check_topic_name(topic)
-        super().__init__(serde_of(type), uncommitted=reading.isolation == "uncommitted", keyring=reading.encryption)
+        super().__init__(
+            serde_of(type),
+            uncommitted=reading.isolation == "uncommitted",
+            keyring=reading.encryption,
+            chosen=parsed_filter(reading.filter, now_us=world.clock_us()),
+        )
         self._clock_us = world.clock_us
         self._client = Client(addresses, name=name, connect=world.connect, random=world.random)
         start = position(reading.start, now_us=world.clock_us())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from comet import records
 from comet.consumer.aborted import CONTROL, MARKED
@@ -14,6 +14,9 @@ from comet.errors import CometError, CorruptBatch, CorruptRecords, DataLoss
 from comet.serde import Serde
 from comet.values.record import RecordBatch
 from comet.wire.corrupt import opened
+
+if TYPE_CHECKING:
+    from comet.filters import Filter
 
 T = TypeVar("T")
 
@@ -28,9 +31,11 @@ def contents(
     serde: Serde[T] | None,
     keyring: Keyring | None,
     uncommitted: bool,
+    chosen: Filter | None,
 ) -> Iterator[Opened[T]]:
-    """What one delivery holds, without records before the position, markers, and aborted records. An error that ends it
-    comes last. `in_hand` has the offset after what was opened so far."""
+    """What one delivery holds, without records before the position, markers, aborted records, and those that the filter
+    does not match; encrypted ones are matched once they are decrypted. An error that ends it comes last. `in_hand` has
+    the offset after what was opened so far."""
     if reader.discards:
         reader.discards.passed(reader.position)
     expected = in_hand.setdefault(reader, reader.position)
@@ -70,6 +75,10 @@ def contents(
                 serde=serde,
                 keyring=keyring,
             )
+            if chosen is not None and keyring is None:
+                matching = found.pick(chosen.rows(found))
+                yield reader, end if matching is None else matching
+                continue
             yield reader, found
     except CorruptBatch as error:
         yield reader, error

@@ -25,6 +25,8 @@ from comet.wire.corrupt import range_of
 if TYPE_CHECKING:
     import pyarrow
 
+    from comet.filters import Filter
+
 T = TypeVar("T")
 # After this much without waiting, other tasks of the loop get a turn.
 _TURN_BYTES: Final = 256 << 10
@@ -39,9 +41,10 @@ class RecordIterator(Generic[T]):
     _fetcher: Fetcher
     _rebalances: ClassVar[bool] = False  # partitions may be revoked while it reads
 
-    def __init__(self, serde: Any, *, uncommitted: bool, keyring: Keyring | None) -> None:
+    def __init__(self, serde: Any, *, uncommitted: bool, keyring: Keyring | None, chosen: Filter | None = None) -> None:
         self._serde = serde
         self._keyring = keyring
+        self._filter = chosen
         self._uncommitted = uncommitted
         self._delivery: tuple[PartitionSubscription, Iterator[Opened[T]]] | None = None  # what is left of it
         self._ahead: LookAhead[T] | None = None  # what was opened before its turn, for a synchronous program
@@ -95,6 +98,8 @@ class RecordIterator(Generic[T]):
         self._whole_from = self._reader, offset - 1  # the application has it in hand, as an error
         self._reader.position = offset
         rest = self._batch.after(offset)
+        if rest is None:
+            self._reader.position = self._batch.next_offset  # those behind it do not match the filter
         self._batch, self._records = rest, None if rest is None else rest.records()
 
     async def get(self, timeout_s: float | None = None) -> Record[T] | None:
@@ -227,7 +232,15 @@ class RecordIterator(Generic[T]):
             if batch.encrypted is None:
                 return batch
             self._undecrypted = None if batch.encrypted.decrypt_at_once() else batch
-            return batch if self._undecrypted is None else None
+            if self._undecrypted is not None:
+                return None
+            if self._filter is None:
+                return batch
+            matching = batch.pick(self._filter.rows(batch))
+            if matching is not None:
+                return matching
+            assert self._reader is not None
+            self._reader.position = batch.next_offset
 
     def _next_opened(self) -> Opened[T] | None:
         """The next part of the delivery; None at its end."""
@@ -265,7 +278,7 @@ class RecordIterator(Generic[T]):
         if taken is None:
             return False
         self._since_turn_bytes += len(taken[1])
-        opened = contents(*taken, self._fetcher.in_hand, self._serde, self._keyring, self._uncommitted)
+        opened = contents(*taken, self._fetcher.in_hand, self._serde, self._keyring, self._uncommitted, self._filter)
         self._delivery = taken[0], opened
         return True
 

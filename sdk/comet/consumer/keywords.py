@@ -25,4 +25,5 @@ class ConsumerKeywords(ClientKeywords, total=False):
     rack: str
     encryption: Keyring | None
     create: Create
+    filter: str
     partitions: Iterable[int] | None

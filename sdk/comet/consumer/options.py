@@ -17,6 +17,8 @@ from comet.wire.corrupt import OnCorrupt
 if TYPE_CHECKING:
     from dataclasses import Field
 
+    from comet.filters import Filter
+
 
 Isolation = Literal["committed", "uncommitted"]
 OutOfRange = Literal["raise", "earliest", "latest"]
@@ -52,10 +54,12 @@ class ReadingOptions:
     rack: str = ""
     encryption: Keyring | None = None
     create: Create = False
+    filter: str = ""
 
     def __post_init__(self) -> None:
         check_start(self.start)
         check_create(self.create)
+        parsed_filter(self.filter, now_us=0)
         limits.within(
             "buffer_bytes", self.buffer_bytes, limits.CONSUMER_BUFFER_BYTES_MIN, limits.CONSUMER_BUFFER_BYTES_MAX
         )
@@ -105,6 +109,15 @@ def given(options: Options) -> list[str]:
 
 def check_start(start: StartLike) -> None:
     position(start, now_us=0)
+
+
+def parsed_filter(text: str, *, now_us: int) -> Filter | None:
+    """The filter of a reader; None: it has none. Raises MalformedFilter."""
+    if not text:
+        return None
+    from comet.filters import parse
+
+    return parse(text, now_us=now_us)
 
 
 def check_isolation(isolation: Isolation) -> bool:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Self, TypeVar
 
 from comet.encryption.keyring import Decrypted, Keyring, Known, Stored
 from comet.errors import DecryptionError
 from comet.records import Batch
+
+T = TypeVar("T")
+
+Rows = range | list[int]  # of a batch: some in a row, or others, in order
+
+
+def picked(column: Sequence[T], rows: Rows) -> Sequence[T]:
+    """The entries of a column."""
+    if isinstance(rows, range):
+        return column[rows.start : rows.stop]
+    return list(map(column.__getitem__, rows))
 
 
 class EncryptedValues:
@@ -15,11 +26,11 @@ class EncryptedValues:
 
     __slots__ = ("_batch", "_decrypted", "_keyring", "_part", "_topic")
 
-    def __init__(self, keyring: Keyring, topic: str, batch: Batch, part: slice | None) -> None:
+    def __init__(self, keyring: Keyring, topic: str, batch: Batch, part: Rows | None) -> None:
         self._keyring = keyring
         self._topic = topic
         self._batch = batch
-        self._part = slice(0, len(batch)) if part is None else part
+        self._part: Rows = range(len(batch)) if part is None else part
         self._decrypted: Decrypted | None = None
 
     def decrypt_at_once(self) -> bool:
@@ -42,11 +53,11 @@ class EncryptedValues:
         self._decrypted = found
 
     def _decrypt(self, known: Known) -> Decrypted:
-        return self._keyring.decrypt(self._topic, self._stored, self._batch.keys[self._part], known)
+        return self._keyring.decrypt(self._topic, self._stored, picked(self._batch.keys, self._part), known)
 
     @property
     def _stored(self) -> Sequence[bytes | None]:
-        return self._batch.values[self._part]
+        return picked(self._batch.values, self._part)
 
     @property
     def _found(self) -> Decrypted:
@@ -79,8 +90,14 @@ class EncryptedValues:
 
     def cut(self, first: int, end: int) -> Self:
         """Those from the first index to before the other."""
-        start = self._part.start
-        part = type(self)(self._keyring, self._topic, self._batch, slice(start + first, start + end))
+        part = type(self)(self._keyring, self._topic, self._batch, self._part[first:end])
         if self._decrypted is not None:
             part._decrypted = self._decrypted.cut(first, end)
+        return part
+
+    def pick(self, rows: Sequence[int]) -> Self:
+        """Those of the given indexes, which rise."""
+        part = type(self)(self._keyring, self._topic, self._batch, [self._part[row] for row in rows])
+        if self._decrypted is not None:
+            part._decrypted = self._decrypted.pick(rows)
         return part

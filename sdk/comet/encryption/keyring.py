@@ -41,6 +41,10 @@ class Decrypted(NamedTuple):
         errors = {at - first: error for at, error in self.errors.items() if first <= at < end}
         return Decrypted(self.values[first:end], errors, {})
 
+    def pick(self, rows: Sequence[int]) -> Decrypted:
+        errors = {at: self.errors[row] for at, row in enumerate(rows) if row in self.errors}
+        return Decrypted([self.values[row] for row in rows], errors, {})
+
 
 class Unwrapped(NamedTuple):
     """A data key, ready to decrypt, and the id of its wrapping key."""

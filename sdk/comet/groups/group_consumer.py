@@ -25,7 +25,7 @@ from comet.client.watchdog import PROCESS, Watch
 from comet.client.world import World
 from comet.consumer.consumer import serde_of
 from comet.consumer.fetcher import Fetcher
-from comet.consumer.options import chosen
+from comet.consumer.options import chosen, parsed_filter
 from comet.errors import Closed, CometError, PartitionNotFound, StaleGeneration
 from comet.groups.assigned_partitions import AssignedPartitions
 from comet.groups.commits import Commits, OffsetToCommit, commit_frame
@@ -105,7 +105,12 @@ class GroupConsumer(AssignedPartitions[T]):
     ) -> None:
         world = World.taken(keywords)
         reading = chosen(options or GroupOptions(), keywords)
-        super().__init__(serde_of(type), uncommitted=reading.isolation == "uncommitted", keyring=reading.encryption)
+        super().__init__(
+            serde_of(type),
+            uncommitted=reading.isolation == "uncommitted",
+            keyring=reading.encryption,
+            chosen=parsed_filter(reading.filter, now_us=world.clock_us()),
+        )
         self.auto_commit = reading.auto_commit
         self._start_at = position(reading.start, now_us=world.clock_us())
         self._clock_us = world.clock_us

@@ -26,6 +26,7 @@ class GroupKeywords(ClientKeywords, total=False):
     rack: str
     encryption: Keyring | None
     create: Create
+    filter: str
     pattern: str
     instance: str
     session_timeout_ms: int

@@ -35,6 +35,7 @@ class HandlerKeywords(TypedDict, total=False):
     read_from: ReadFrom
     rack: str
     create: Create
+    filter: str
     partitions: Iterable[int] | None
     instance: str
     session_timeout_ms: int

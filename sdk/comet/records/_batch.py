@@ -200,6 +200,10 @@ class Batch:
         """Bytes of the keys and values of some records; meaningless for offsets that fall."""
         return sum(offsets[end] - offsets[first] for offsets in self._ends)
 
+    def value_ends(self) -> Sequence[int]:
+        """Where each value begins in the value column, and the end of the last; meaningless where they fall."""
+        return self._ends[0]
+
     @cached_property
     def _ends(self) -> list[Sequence[int]]:
         columns = [self.values_column] if self.keys_column is None else [self.values_column, self.keys_column]

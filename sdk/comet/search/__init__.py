@@ -1,1 +1,1 @@
-"""Search in records: the language of conditions on JSON values, and filters; of the command line and the gateway."""
+"""Search in records: texts that keys, values and headers contain, and a filter; of the command line and the gateway."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from comet import patterns
+from comet.consumer.options import parsed_filter
 from comet.errors import InvalidArgument
 from comet.spark.connection_options import CONNECTION_OPTIONS, ConnectionOptions
 from comet.spark.parsing import Table, chosen, number, parsed, switch, text
@@ -45,6 +46,7 @@ class SourceOptions(ConnectionOptions):
     pushdown: bool = False  # use filters, if Spark has them enabled
     settle_ms: int = 0  # wait of a stream's batch before it looks up the end
     wait_ms: int = 200  # wait of a stream for records before it reports none
+    filter: str = ""  # only records that match become rows
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -92,6 +94,16 @@ def _ends(name: str, value: str) -> Ends:
         if not isinstance(offsets, dict):
             raise InvalidArgument(f'{name} takes earliest, latest or {{"topic": {{"0": 23}}}}, not {value!r}')
         found[check_topic_name(topic)] = {_partition(name, key): _offset(name, at) for key, at in offsets.items()}
+    return found
+
+
+def _filter(name: str, value: str) -> str:
+    found = text(name, value)
+    if parsed_filter(found, now_us=0) != parsed_filter(found, now_us=1):
+        raise InvalidArgument(
+            f"the option {name} has a time ago, and a task that is repeated has to read the same: give the time, "
+            "as in @timestamp > 2026-01-31T12:00:00Z"
+        )
     return found
 
 
@@ -143,4 +155,5 @@ _NAMES: Final[Table] = {
     "pushdown": ("pushdown", switch),
     "settleMs": ("settle_ms", number(0)),
     "waitMs": ("wait_ms", number(0)),
+    "filter": ("filter", _filter),
 }

@@ -19,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 import comet
+from comet.consumer.options import parsed_filter
 from comet.consumer.ranges import Part, RangeReader, RangeSpec
 from comet.errors import CometError, DataLoss, PartitionNotFound, TopicNotFound, Truncated
 from comet.event_loop import begin, call, computed
@@ -71,6 +72,7 @@ class Parts:
         self._range = one
         self._options = options
         self._reader = reader or reader_of(options)
+        self._filter = parsed_filter(options.filter, now_us=0)
         self._at = one.start  # behind the last batch
         self._reading = self._from(one.start, one.epoch, one.last)
         self._first: Future[list[Part]] | None = None
@@ -111,7 +113,9 @@ class Parts:
                     self._at = part.next_offset
                     if self._options.permissive and part.encrypted is not None:
                         self._nullify(part)
-                    yield part
+                    matching = part if self._filter is None else part.pick(self._filter.rows(part))
+                    if matching is not None:
+                        yield matching
 
     def _nullify(self, batch: comet.RecordBatch[bytes]) -> None:
         """Makes values null that cannot be decrypted."""

@@ -46,6 +46,9 @@ class Consumer(Generic[T]):
     With `encryption`, a Keyring, values are decrypted. One that cannot be raises DecryptionError, as a value that
     cannot be decoded raises SerdeError: the next read continues after it.
 
+    With `filter`, a condition such as 'price > 100 and @key ^= "EUR"', only records that match are read; the others
+    count as read.
+
     `options` has all of these as one ConsumerOptions, for several consumers; an option given by name replaces its own.
 
     >>> def example(address: str) -> None:

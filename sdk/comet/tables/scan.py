@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from comet import limits
 from comet.client.bootstrap import Addresses
-from comet.consumer.options import Isolation, check_isolation, check_on_corrupt
+from comet.consumer.options import Isolation, check_isolation, check_on_corrupt, parsed_filter
 from comet.encryption.keyring import Keyring
 from comet.errors import InvalidArgument, pip_install
 from comet.event_loop import call
 from comet.tables.scan_ranges import Bound, Part, ScanRequest, parts
-from comet.types import check_topic_name
+from comet.types import check_topic_name, wall_clock_us
 from comet.wire.corrupt import OnCorrupt
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def read(
     timeout_ms: int = limits.REQUEST_TIMEOUT_MS,
     on_corrupt: OnCorrupt = "raise",
     encryption: Keyring | None = None,
+    filter: str = "",  # noqa: A002 - the name of the option everywhere
 ) -> Scan:
     """A topic as tables: its records from `start` up to, not including, `end`. Needs pyarrow.
 
@@ -50,7 +51,8 @@ def read(
     pyarrow.Schema, the fields of the values are columns, instead of `value`. `columns` selects some, and only these are
     decoded; "headers" is there only if selected. `records_max` is divided among the partitions. A corrupt batch
     raises CorruptRecords; with `on_corrupt="skip"` it is logged, and left out. With `encryption`, a Keyring, values are
-    decrypted; one that cannot be raises DecryptionError.
+    decrypted; one that cannot be raises DecryptionError. With `filter`, a condition such as "price > 100", only records
+    that match are rows; `records_max` counts those that were looked at.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     _ = producer.send_many("quotes", [{"symbol": "EURUSD", "bid": 1.08}, {"symbol": "USDJPY", "bid": 155.2}])
@@ -70,8 +72,9 @@ def read(
     check_on_corrupt(on_corrupt)
     chosen = None if partitions is None else tuple(partitions)
     request = ScanRequest(
-        check_topic_name(topic), start, end, chosen, records_max, isolation, timeout_ms, on_corrupt, encryption
-    )
+        check_topic_name(topic), start, end, chosen, records_max, isolation, timeout_ms, on_corrupt, encryption,
+        parsed_filter(filter, now_us=wall_clock_us()),
+    )  # fmt: skip
     return Scan(bootstrap, request, ArrowColumns(type, columns))
 
 

@@ -19,6 +19,7 @@ from comet.consumer.range_reader import Reader
 from comet.consumer.ranges import RangeReader, RangeSpec, locate, read_ahead
 from comet.encryption.keyring import Keyring
 from comet.errors import CorruptRecords, InvalidArgument, PartitionNotFound
+from comet.filters import Filter
 from comet.types import Gap, Position, StartLike, position, wall_clock_us
 from comet.values.record import RecordBatch
 from comet.wire.corrupt import OnCorrupt
@@ -44,6 +45,7 @@ class ScanRequest:
     timeout_ms: int
     on_corrupt: OnCorrupt = "raise"
     encryption: Keyring | None = None
+    filter: Filter | None = None
 
 
 async def parts(addresses: Addresses, request: ScanRequest) -> AsyncIterator[Part]:
@@ -60,10 +62,12 @@ async def parts(addresses: Addresses, request: ScanRequest) -> AsyncIterator[Par
                 for one in each:
                     if isinstance(one, Gap):
                         _raise_or_log(one, request.on_corrupt)
-                    else:
-                        part.append(one)
+                        continue
+                    left -= len(one)
+                    matching = one if request.filter is None else one.pick(request.filter.rows(one))
+                    if matching is not None:
+                        part.append(matching)
                 if part:
-                    left -= sum(map(len, part))
                     yield part
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from comet.encryption.encrypted_values import EncryptedValues
+from comet.encryption.encrypted_values import EncryptedValues, Rows, picked
 from comet.encryption.keyring import Keyring
 from comet.errors import SerdeError
 from comet.records import Batch
@@ -109,6 +109,7 @@ class RecordBatch(Generic[T]):
 
     __slots__ = (
         "_batch",
+        "_end",
         "_part",
         "_serde",
         "encrypted",
@@ -137,14 +138,15 @@ class RecordBatch(Generic[T]):
         self.leader_epoch = leader_epoch
         self._batch = batch
         # The requested records; None: all.
-        self._part = slice(skip, len(batch) if end is None else end) if skip or end is not None else None
+        self._part: Rows | None = range(skip, len(batch) if end is None else end) if skip or end is not None else None
+        self._end: int | None = None  # of a part that a filter has made: the offset behind the last record it saw
         self._serde = serde
         # Its values, if it was read with `encryption`; decrypted before the batch is handed out.
         self.encrypted = None if keyring is None else EncryptedValues(keyring, topic, batch, self._part)
 
     def __len__(self) -> int:
         part = self._part
-        return len(self._batch) if part is None else part.stop - part.start
+        return len(self._batch) if part is None else len(part)
 
     def __repr__(self) -> str:
         return f"<RecordBatch of {len(self)} from {self.topic}/{self.partition} at {self.first_offset}>"
@@ -158,9 +160,11 @@ class RecordBatch(Generic[T]):
     def next_offset(self) -> int:
         """The offset after this batch, or after this part of it."""
         part = self._part
-        if part is None or part.stop == len(self._batch):
+        if self._end is not None:
+            return self._end
+        if part is None or part[-1] == len(self._batch) - 1:
             return self._batch.header.next_offset
-        return self._batch.offsets[part.stop - 1] + 1
+        return self._batch.offsets[part[-1]] + 1
 
     @property
     def epoch(self) -> int:
@@ -175,37 +179,50 @@ class RecordBatch(Generic[T]):
     def after(self, offset: int) -> RecordBatch[T] | None:
         """The part of the batch from `offset` on; None if there is none."""
         before = bisect_left(self.offsets, offset)
-        return None if before >= len(self) else self._cut(before, len(self))
+        return None if before >= len(self) else _cut(self, before, len(self))
 
     def before(self, offset: int) -> RecordBatch[T] | None:
         """The part of the batch up to, not including, `offset`; None if there is none."""
         upto = bisect_left(self.offsets, offset)
-        return None if upto == 0 else self._cut(0, upto)
+        return None if upto == 0 else _cut(self, 0, upto)
 
-    def _cut(self, first: int, end: int) -> RecordBatch[T]:
-        at = 0 if self._part is None else self._part.start
-        part = RecordBatch(
-            self.topic, self.partition, self._batch, skip=at + first, end=at + end,
-            high_watermark=self.high_watermark, leader_epoch=self.leader_epoch, serde=self._serde,
-        )  # fmt: skip
+    def pick(self, rows: Sequence[int]) -> RecordBatch[T] | None:
+        """The records of these indexes, which rise; None for none. `next_offset` stays: the others count as read."""
+        if len(rows) == len(self):
+            return self
+        if not rows:
+            return None
+        given = self._part
+        part = _part_of(self, list(rows) if given is None else [given[row] for row in rows])
+        part._end = self.next_offset
         if self.encrypted is not None:
-            part.encrypted = self.encrypted.cut(first, end)
+            part.encrypted = self.encrypted.pick(rows)
         return part
+
+    @property
+    def stored(self) -> tuple[Batch, int | None]:
+        """The batch that the records lie in, and the index of the first, if all behind it are in a row and their values
+        as they are: not decrypted."""
+        part = self._part
+        as_it_is = self.encrypted is None and not isinstance(part, list)
+        return self._batch, None if not as_it_is else 0 if part is None else part[0]
 
     @property
     def size(self) -> int:
         """Bytes of all keys and values, computed without reading them."""
         part = self._part
+        if isinstance(part, list):
+            return sum(map(self.size_of, range(len(part))))
         return self._batch.size_of(0, len(self._batch)) if part is None else self._batch.size_of(part.start, part.stop)
 
     def size_of(self, index: int) -> int:
         """Bytes of the key and value of one record, computed without reading them."""
-        at = index if self._part is None else self._part.start + index
+        at = index if self._part is None else self._part[index]
         return self._batch.size_of(at, at + 1)
 
     def record(self, index: int) -> Record[bytes]:
         """One record, its value as bytes (a tombstone's is None): for a few of a batch. For all, use `records`."""
-        batch, at = self._batch, index if self._part is None else self._part.start + index
+        batch, at = self._batch, index if self._part is None else self._part[index]
         value: Any = batch.values[at] if self.encrypted is None else self._decrypted(index)
         return Record(
             self.topic, self.partition, batch.offsets[at], batch.keys[at], value,
@@ -222,7 +239,7 @@ class RecordBatch(Generic[T]):
                 self._decrypted(min(errors))
             return values
         stored = self._batch.values
-        return stored if self._part is None else stored[self._part]
+        return stored if self._part is None else picked(stored, self._part)
 
     def _decrypted(self, index: int) -> bytes | None:
         """A decrypted value. Raises DecryptionError, with its offset."""
@@ -234,23 +251,23 @@ class RecordBatch(Generic[T]):
     @property
     def keys(self) -> Sequence[bytes | None]:
         keys = self._batch.keys
-        return keys if self._part is None else keys[self._part]
+        return keys if self._part is None else picked(keys, self._part)
 
     @property
     def offsets(self) -> Sequence[int]:
         offsets = self._batch.offsets
-        return offsets if self._part is None else offsets[self._part]
+        return offsets if self._part is None else picked(offsets, self._part)
 
     @property
     def timestamps(self) -> Sequence[int]:
         """Microseconds since 1970, as the producers gave them."""
         timestamps = self._batch.timestamps
-        return timestamps if self._part is None else timestamps[self._part]
+        return timestamps if self._part is None else picked(timestamps, self._part)
 
     @property
     def headers(self) -> Sequence[HeaderList]:
         headers = self._batch.headers
-        return headers if self._part is None else headers[self._part]
+        return headers if self._part is None else picked(headers, self._part)
 
     def models(self) -> list[T]:
         """The values as models of the consumer's type; without one, as `values`. A tombstone stays None.
@@ -266,18 +283,7 @@ class RecordBatch(Generic[T]):
                 return [cast("T", None) if value is None else decode(value) for value in values]
             return self._serde.decode_many(cast("Sequence[bytes]", values))
         except SerdeError as error:
-            raise self._located(error) from error.__cause__
-
-    def _located(self, error: SerdeError) -> SerdeError:
-        """The error with the place of the first value that cannot be decoded."""
-        assert self._serde is not None
-        for offset, value in zip(self.offsets, self.values, strict=True):
-            try:
-                if value is not None:
-                    self._serde.decode(value)
-            except SerdeError as first:
-                return self.at(first, offset)
-        return error
+            raise _located(self, error) from error.__cause__
 
     def at(self, error: SerdeError, offset: int) -> SerdeError:
         """The error with the record's topic, partition and offset added."""
@@ -326,10 +332,44 @@ class RecordBatch(Generic[T]):
         Needs pyarrow: the extra `arrow`.
         """
         table = self._batch.to_arrow(columns)
-        table = table if self._part is None else table.slice(self._part.start, len(self))
+        if isinstance(self._part, list):
+            table = table.take(self._part)
+        elif self._part is not None:
+            table = table.slice(self._part.start, len(self))
         if self.encrypted is not None and "value" in table.schema.names:
             import pyarrow as pa
 
             at = table.schema.get_field_index("value")
             table = table.set_column(at, table.schema.field(at), pa.array(self.values, pa.binary()))
         return table
+
+
+def _part_of(batch: RecordBatch[T], rows: Rows) -> RecordBatch[T]:
+    """Other records of the stored batch, not decrypted."""
+    part = RecordBatch(
+        batch.topic, batch.partition, batch._batch,
+        high_watermark=batch.high_watermark, leader_epoch=batch.leader_epoch, serde=batch._serde,
+    )  # fmt: skip
+    part._part = rows
+    return part
+
+
+def _cut(batch: RecordBatch[T], first: int, end: int) -> RecordBatch[T]:
+    part = _part_of(batch, (range(len(batch._batch)) if batch._part is None else batch._part)[first:end])
+    if end == len(batch):
+        part._end = batch._end
+    if batch.encrypted is not None:
+        part.encrypted = batch.encrypted.cut(first, end)
+    return part
+
+
+def _located(batch: RecordBatch[T], error: SerdeError) -> SerdeError:
+    """The error with the place of the first value that cannot be decoded."""
+    assert batch._serde is not None
+    for offset, value in zip(batch.offsets, batch.values, strict=True):
+        try:
+            if value is not None:
+                batch._serde.decode(value)
+        except SerdeError as first:
+            return batch.at(first, offset)
+    return error

@@ -1,7 +1,7 @@
 """The page of a topic's records: its parameters, and records as rows. Pure.
 
 Its query parameters: `start` (newest, beginning, offset, time, live), `offset`, `time`, `partition`, `key`, `value`,
-`header`, `where`, `limit`, `fields` (of JSON values, as columns). An offset with a partition and without `start` is a
+`header`, `filter`, `limit`, `fields` (of JSON values, as columns). An offset with a partition and without `start` is a
 permalink: the page opens that record.
 """
 
@@ -28,7 +28,7 @@ STARTS: Final = (
 )
 LIMITS: Final = (50, 200, 1000)
 TIME: Final = "-15m"  # the default
-FILTERS: Final = ("key", "value", "header", "where")
+FILTERS: Final = ("key", "value", "header", "filter")
 TEXT_CHARACTERS: Final = 240  # of a key or value in one line
 HEX_BYTES: Final = 32
 COLUMNS: Final = (
@@ -174,9 +174,9 @@ def nothing(query: Mapping[str, str], hint: str = "") -> str:
     parts = []
     if any(query.get(name) for name in ("key", "value", "header")):
         parts.append("Key, Value and Header match any part of the text and ignore case.")
-    if query.get("where"):
-        where = "Where compares fields of JSON values. A missing field, or one of another type, does not match."
-        parts.append(hint or where)
+    if query.get("filter"):
+        why = "A missing field, or one of another type, does not match a filter."
+        parts.append(hint or why)
     return " ".join(["No record matches.", *parts])
 
 

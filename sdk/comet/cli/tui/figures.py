@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from comet.cli._values import format_age, format_rate
-from comet.cli.cluster import brokers_text
+from comet.cli._values import brokers_text, format_age, format_rate
 from comet.cli.topic import partition_state, topic_state
 from comet.cli.tui.queries import RecentRecord, Snapshot
 from comet.cli.tui.tables import FigureCell, FigureRow, FigureTable, figure, word

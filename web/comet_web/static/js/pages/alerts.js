@@ -11,7 +11,7 @@ import { toast } from "../toast.js";
 import { many } from "../words.js";
 
 // By kind: its name, the fields that it has, and what its threshold counts.
-const RECORDS = ["topic", "key", "where"];
+const RECORDS = ["topic", "key", "filter"];
 const KINDS = {
   value: ["A number in records", [...RECORDS, "field", "operator"], "The number in the newest matching record."],
   change: ["A change of a number", [...RECORDS, "field", "operator", "window_s"], "Percent, within the window. Above: a rise; below: a fall."],
@@ -84,7 +84,7 @@ function edit(known = null) {
     { name: "topic", label: "Topic", maxlength: 249, value: rule.topic ?? "", placeholder: "quotes", ...PLAIN },
     { name: "group", label: "Group", maxlength: 249, value: rule.group ?? "", placeholder: "engine", ...PLAIN },
     { name: "key", label: "Key", maxlength: 500, value: rule.key ?? "", placeholder: "any", ...PLAIN },
-    { name: "where", label: "Condition of records", maxlength: 500, value: rule.where ?? "", placeholder: "side=buy && size>100", ...PLAIN },
+    { name: "filter", label: "Filter of records", maxlength: 500, value: rule.filter ?? "", placeholder: "side=buy && size>100", ...PLAIN },
     { name: "field", label: "Field", maxlength: 500, value: rule.field ?? "", placeholder: "price", ...PLAIN },
     { name: "operator", label: "Fires when", type: "select", options: ["above", "below"], value: rule.operator ?? "above" },
     { name: "threshold", label: "Threshold", type: "number", step: "any", required: true, value: rule.threshold ?? "", help: " " },
@@ -100,7 +100,7 @@ function edit(known = null) {
   const kind = shown.kind.node.querySelector("select");
   const arrange = () => {
     const [, has, help] = KINDS[kind.value];
-    for (const name of ["topic", "group", "key", "where", "field", "operator", "window_s"]) shown[name].node.hidden = !has.includes(name);
+    for (const name of ["topic", "group", "key", "filter", "field", "operator", "window_s"]) shown[name].node.hidden = !has.includes(name);
     shown.threshold.node.querySelector(".help").textContent = help;
   };
   kind.addEventListener("change", arrange);
@@ -121,7 +121,7 @@ function edit(known = null) {
 
 function bodyOf({ webhooks, emails, browser, ...given }) {
   const [, has] = KINDS[given.kind];
-  const optional = new Set(["topic", "group", "key", "where", "field", "operator", "window_s"]);
+  const optional = new Set(["topic", "group", "key", "filter", "field", "operator", "window_s"]);
   const body = Object.fromEntries(Object.entries(given).filter(([name]) => !optional.has(name) || has.includes(name)));
   for (const name of NUMBERS) if (name in body) body[name] = Number(body[name]);
   const urls = webhooks.split(/\s+/).filter(Boolean);
