@@ -145,6 +145,32 @@ async def test_batches_tables_and_scans_are_decrypted_or_raise(address: str, key
                 pass
 
 
+async def test_a_filter_sees_decrypted_values_and_hides_no_error(address: str, keyring: Keyring) -> None:
+    quotes = [Quote("ab"[number % 2], float(number)) for number in range(20)]
+    async with comet.Producer(address, encryption=keyring) as producer:
+        await (await producer.send_many("t", quotes, keys=[str(number % 5) for number in range(20)], partition=0))
+    chosen = 'symbol = "b" && bid > 10 && @key != 1'
+    found = [13.0, 15.0, 17.0, 19.0]
+    async with comet.Consumer(
+        address, "t", type=Quote, encryption=keyring, start="earliest", filter=chosen
+    ) as consumer:
+        batch = await consumer.get_batch(WAIT_S)
+        assert batch is not None and [quote.bid for quote in batch.models()] == found
+        assert consumer.positions() == {0: 20}
+        rest = batch.after(15)
+        assert rest is not None and [quote.bid for quote in rest.models()] == found[1:]
+        assert rest.record(0).value == b'{"symbol":"b","bid":15.0}'
+    table = await comet.read("t", type=Quote, encryption=keyring, bootstrap=address, filter=chosen)
+    assert table["bid"].to_pylist() == found
+    assert (await comet.read("t", bootstrap=address, filter=chosen)).num_rows == 0  # ciphertext is no JSON
+    wrong = Keyring({"k2": NEWER["k2"]})
+    with pytest.raises(comet.DecryptionError):
+        await comet.read("t", encryption=wrong, bootstrap=address, filter=chosen)
+    columns = ["offset", "key"]
+    keys = await comet.read("t", encryption=wrong, bootstrap=address, filter="@key = 3 && @offset < 9", columns=columns)
+    assert keys["offset"].to_pylist() == [3, 8]
+
+
 async def test_tables_come_without_the_values_that_cannot_be_read(address: str, keyring: Keyring) -> None:
     async with comet.Producer(address, encryption=keyring) as producer:
         await (await producer.send_many("t", [b"0", b"1"]))

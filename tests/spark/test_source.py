@@ -117,6 +117,22 @@ def test_what_holds_nothing_is_read_as_nothing(spark: SparkSession, broker: Brok
     assert _read(spark, broker, pushdown="true").where("partition = 1").collect() == []
 
 
+def test_a_filter_leaves_rows_out_of_batches_and_streams(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    _write(broker, [b'{"n": %d}' % number for number in range(40)], partition=0, key=b"k", headers={"h": "x"})
+    _write(broker, [b"text", None], partition=1)
+    chosen = {"filter": "n >= 30 && n < 35 || @partition = 1 && !@tombstone"}
+    expected = [*((0, offset) for offset in range(30, 35)), (1, 0)]
+    assert _offsets(_read(spark, broker, **chosen).collect()) == expected
+    rows = _read(spark, broker, includeHeaders="true", minPartitions="5", **chosen).collect()
+    assert _offsets(rows) == expected
+    assert all(row["headers"] for row in rows if row["partition"] == 0)
+    assert _read(spark, broker, filter="n = -1").count() == 0
+    batches = _stream(spark, broker, tmp_path, maxOffsetsPerTrigger="10", **chosen)
+    assert _offsets([row for batch in batches for row in batch]) == expected
+    typed = _read(spark, broker, schema="n int", filter="n >= 38").select("value.*").collect()
+    assert sorted(row["n"] for row in typed) == [38, 39]
+
+
 def test_values_become_columns(spark: SparkSession, broker: Broker) -> None:
     values = [b'{"symbol": "A", "bid": 1.5, "more": [1, {"x": "}{"}]}', b'{"symbol":"\\u00e9","bid":2}', b"{}"]
     _write(broker, values)

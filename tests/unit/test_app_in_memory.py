@@ -91,6 +91,29 @@ async def test_lists_and_batches_get_a_batch_as_a_whole() -> None:
 
 
 @in_loop
+async def test_a_handler_gets_the_records_that_its_filter_matches() -> None:
+    app, seen = comet.App(), list[Any]()
+
+    @app.on("quotes", filter="bid > 10 && @key = a")
+    async def one(quote: Quote) -> None:
+        seen.append(quote.bid)
+
+    @app.on("quotes", group="g", filter="bid <= 10")
+    async def many(batch: comet.RecordBatch[Quote]) -> None:
+        seen.append([quote.bid for quote in batch.models()])
+
+    with pytest.raises(comet.MalformedFilter):
+        app.on("quotes", filter="bid >")(one)
+    with pytest.raises(InvalidArgument, match="filter is not used with shared"):
+        app.on("quotes", group="s", shared=True, filter="bid > 1")(one)
+    quotes = [Quote("ACME", bid, 1) for bid in (9, 11, 12, 10)]
+    async with app.test() as test:
+        await test.publish_many("quotes", quotes, keys=["a", "a", "b", "a"])
+        await test.publish("quotes", Quote("ACME", 13, 1), key="b")
+    assert seen == [11, [9, 10]]
+
+
+@in_loop
 async def test_values_are_checked_when_they_are_written() -> None:
     app = comet.App()
 

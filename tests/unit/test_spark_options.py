@@ -97,6 +97,8 @@ def test_names_are_those_of_kafkas_source_in_any_case() -> None:
         ({"subscribe": "a", "failOnDataLoss": "no"}, "true or false"),
         ({"subscribe": "a", "mode": "dropmalformed"}, "failfast or permissive"),
         ({"subscribePattern": "(a+)+$"}, "could take too long"),
+        ({"subscribe": "a", "filter": "a >"}, "malformed filter, at character 4"),
+        ({"subscribe": "a", "filter": "@timestamp > -15m"}, "filter has a time ago"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, cast
 
 from comet.consumer.consumer import serde_of
+from comet.consumer.options import parsed_filter
 from comet.errors import LimitExceeded
 from comet.handlers.binding import Binding, Item, current_transaction, items_of
 from comet.handlers.dead_letters import PREFIX
@@ -66,12 +67,15 @@ class MemoryServing(GroupServing):
         self._errors = errors
         self._attempt = 1
         self._serde = serde_of(one.signature.type)
+        self._filter = parsed_filter(getattr(one.reading, "filter", ""), now_us=log.clock_us())
         self.calls = 0
 
     async def deliver(self, topic: str, batch: Batch) -> None:
         """Calls the handler with the records of a batch. Raises the error that ends the app."""
         current_serving.set(self)
-        for item in items_of(self.one, RecordBatch(topic, 0, batch, serde=self._serde)):
+        whole = RecordBatch(topic, 0, batch, serde=self._serde)
+        chosen = whole if self._filter is None else whole.pick(self._filter.rows(whole))
+        for item in () if chosen is None else items_of(self.one, chosen):
             self._attempt = 1
             await self.settle(item, 0)
 
