@@ -476,7 +476,7 @@ def module_text(module: str, twins: Sequence[Twin]) -> str:
         statements.append("from typing import TypeVar")
     if typed:
         statements.append("from typing import TYPE_CHECKING")
-    shadows = "# ruff: noqa: A002 - the name users expect\n" if re.search(r"\btype: ", body) else ""
+    shadows = "# ruff: noqa: A002 - the name users expect\n" if re.search(r"\b(type|filter): ", body) else ""
     head = f'{HEADER}{shadows}"""The synchronous twins of {module}."""\n\nfrom __future__ import annotations\n\n'
     head += "\n".join(statements) + "\n\n"
     if typed:

@@ -160,6 +160,26 @@ async def as_a_table(gateway: Gateway, text: str, _: int) -> Found:
     return list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
 
 
+async def by_reader(gateway: Gateway, text: str, _: int) -> Found:
+    """Each partition, in one direction and in the other, and both merged."""
+    async with comet.Reader(gateway.broker) as reader:
+        found: list[Found] = []
+        for backward in (False, True):
+            each: Found = []
+            for partition in (0, 1):
+                reading = reader.read("trades", partition, backward=backward, step_records=50, filter=text)
+                async for part in reading:
+                    assert isinstance(part, comet.RecordBatch)
+                    each += [(partition, offset) for offset in part.offsets]
+                assert reading.done and reading.left == 0
+            found.append(sorted(each))
+        merged = await reader.read_merged("trades", filter=text)
+        ordered = [(one.partition, one.offset) async for one in merged if isinstance(one, comet.Record)]
+        assert merged.records == COUNT
+        assert found == [sorted(ordered), sorted(ordered)]
+        return ordered
+
+
 def places(records: list[dict[str, Any]]) -> Found:
     return [(one["partition"], int(one["offset"])) for one in records]
 
@@ -239,8 +259,8 @@ async def by_command(gateway: Gateway, text: str, _: int) -> Found:
 
 Door = Callable[[Gateway, str, int], Awaitable[Found]]
 DOORS: list[Door] = [
-    consumed, consumed_in_batches, consumed_as_tables, as_a_member, synchronously, as_a_table, by_partition, by_topic,
-    by_search, by_events, by_socket, by_member_of_the_gateway, by_page, by_command,
+    consumed, consumed_in_batches, consumed_as_tables, as_a_member, synchronously, as_a_table, by_reader, by_partition,
+    by_topic, by_search, by_events, by_socket, by_member_of_the_gateway, by_page, by_command,
 ]  # fmt: skip
 
 

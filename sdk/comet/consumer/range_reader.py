@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import Final, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, Unpack
 
 from comet import limits, records
 from comet.client.bootstrap import Addresses
@@ -23,7 +24,7 @@ from comet.client.leader_request import at_leader
 from comet.client.world import Seams, World
 from comet.consumer.aborted import CONTROL, MARKED, Discards
 from comet.consumer.contents import hole
-from comet.consumer.options import Isolation, check_isolation
+from comet.consumer.options import Isolation, check_isolation, parsed_filter
 from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched, RangeReader, RangeSpec, locate
 from comet.consumer.time_merge import MergedReader
 from comet.encryption.keyring import Keyring
@@ -42,6 +43,9 @@ from comet.v1 import records_pb2 as pb
 from comet.values.record import RecordBatch
 from comet.wire.corrupt import headers, opened
 from comet.wire.protobuf import position_to_pb
+
+if TYPE_CHECKING:
+    from comet.filters import Filter
 
 _FETCH: Final = "comet.v1.Comet/Fetch"
 INT64_MAX: Final = (1 << 63) - 1
@@ -197,6 +201,7 @@ class Reader:
         time_ms: int | None = None,
         step_records: int = STEP_RECORDS,
         step_bytes: int = STEP_BYTES,
+        filter: str = "",  # noqa: A002 - the name of the option everywhere
     ) -> RangeReader:
         """Reads a partition from `start` up to, not including, `end`: an iterator over batches and gaps. Backward,
         the newest batch comes first.
@@ -204,7 +209,8 @@ class Reader:
         The positions are resolved when the read begins, so that it ends. It ends earlier once `records_max` records or
         `bytes_max` bytes of keys and values were read, or after `time_ms`; one request brings at most `step_records`
         and `step_bytes`. Missing records come as a `Gap`. With an offset, `epoch` is that of the record before it, as
-        in `fetch`. Raises TopicNotFound if the topic is recreated meanwhile, or does not have the id `topic_id`.
+        in `fetch`. Raises TopicNotFound if the topic is recreated meanwhile, or does not have the id `topic_id`. With
+        `filter`, batches have only the records that match; the maxima count all.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -240,7 +246,8 @@ class Reader:
                 epoch=found.epoch if epoch is None else epoch,
             )  # fmt: skip
 
-        return RangeReader(self, spec, time_ms=time_ms, resolve=resolve)
+        chosen = parsed_filter(filter, now_us=now_us)
+        return RangeReader(self, spec, time_ms=time_ms, resolve=resolve, chosen=chosen)
 
     async def read_merged(
         self,
@@ -253,13 +260,14 @@ class Reader:
         isolation: Isolation = "committed",
         step_records: int = STEP_RECORDS,
         step_bytes: int = STEP_BYTES,
+        filter: str = "",  # noqa: A002 - the name of the option everywhere
     ) -> MergedReader:
         """Reads partitions of a topic, merged by timestamp: an iterator over records and gaps. Backward, the newest
         record comes first.
 
         Within a partition records keep their order: a timestamp that goes back counts as the one before it. Of equal
         timestamps, the lower partition comes first. Each partition is read as by `read`; `step_bytes` are for all of
-        them together.
+        them together. With `filter`, only records that match are handed out.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -285,7 +293,9 @@ class Reader:
             )
             for partition in chosen
         ]  # fmt: skip
-        return MergedReader(ranges, at_once=_RESOLVED_AT_ONCE)
+        matching = parsed_filter(filter, now_us=now_us)
+        select = None if matching is None else partial(_select, matching)
+        return MergedReader(ranges, select=select, at_once=_RESOLVED_AT_ONCE)
 
     async def _topic(self, name: str) -> TopicInfo:
         """The metadata of a topic as brokers have it now: a cached id may be that of a deleted one."""
@@ -305,6 +315,10 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _select(chosen: Filter, batch: RecordBatch[bytes], begin: int, end: int) -> Sequence[int]:
+    return chosen.rows(batch, range(begin, end))
 
 
 def left_ms(left_s: float, *, waits: bool) -> int:

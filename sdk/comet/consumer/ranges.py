@@ -20,13 +20,16 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from comet.consumer.options import Isolation
 from comet.errors import CometError, DataLoss, OffsetOutOfRange, Truncated
 from comet.limits import UINT32_MAX
 from comet.types import AtOffset, Gap, Latest, Position, StartLike
 from comet.values.record import RecordBatch
+
+if TYPE_CHECKING:
+    from comet.filters import Filter
 
 STEP_RECORDS: Final = 1 << 17
 STEP_BYTES: Final = 4 << 20  # a broker returns no more at once
@@ -382,8 +385,10 @@ class RangeReader:
         *,
         time_ms: int | None = None,
         resolve: Callable[[], Awaitable[RangeSpec]] | None = None,
+        chosen: Filter | None = None,
     ) -> None:
         self._fetches = fetches
+        self._chosen = chosen
         self._state = RangeState(spec)
         self._time_s = None if time_ms is None else time_ms / 1000
         self._give_up: float | None = None
@@ -479,7 +484,12 @@ class RangeReader:
             if not budget.expired():
                 raise
             return []  # nothing was read
-        return self._state.take(request, fetched)
+        parts = self._state.take(request, fetched)
+        chosen = self._chosen
+        if chosen is None:
+            return parts
+        matching = [part if isinstance(part, Gap) else part.pick(chosen.rows(part)) for part in parts]
+        return [part for part in matching if part is not None]
 
     def _over(self) -> bool:
         return self._give_up is not None and asyncio.get_running_loop().time() >= self._give_up
