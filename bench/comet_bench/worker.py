@@ -12,6 +12,7 @@ from comet_bench.link import Link, Work
 # Each has WORKS. Only those up to the requested one are imported: some benchmarks start fifty workers.
 MODULES: Final = (
     "comet_bench.broker.clients",
+    "comet_bench.broker.filters",
     "comet_bench.broker.relay",
     "comet_bench.limits",
     "comet_bench.cluster.failover_load",

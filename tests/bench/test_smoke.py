@@ -46,6 +46,7 @@ EXPECTED: dict[str, set[str]] = {
     **dict.fromkeys(RECORD_BYTES, SPEED | USED),
     **dict.fromkeys(PACED, LATENCY | EVENT | USED),
     **{name: {"bytes_per_s", "runs"} for name in SUBJECTS if name.startswith("limit_")},
+    **{name: SPEED | {"runs"} for name in SUBJECTS if name.startswith("filter_")},
     "limit_wire_relay": LATENCY | EVENT | {"runs"},
     "limit_grpc_echo": LATENCY | {"runs"},
     "limit_clock": LATENCY | {"runs"},

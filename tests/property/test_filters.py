@@ -4,6 +4,8 @@ filter. What decoders disagree on stands among the values on purpose."""
 from __future__ import annotations
 
 import json
+import random
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 
@@ -155,20 +157,19 @@ def test_whole_documents_and_projected_ones_agree(node: Node, seen: list[Seen]) 
     assert set(projected.rows(batch)) <= both
 
 
-@given(st.sampled_from(TRAPS), st.sampled_from(["a", "b", "zz", "a.b.c", "$", "$[0]"]), st.booleans())
-def test_each_trap_alone_says_what_the_naive_reading_says(value: bytes, path: str, other: bool) -> None:
-    for condition in (
-        f"{path} = 1",
-        f"{path} != 1",
-        f"{path} > 0",
-        f"exists({path})",
-        f"!exists({path})",
-        f'{path}="ACME"',
-    ):
-        one = parse(condition, now_us=0)
-        seen = placed([Seen(value), *([Seen(b'{"a":1}'), Seen(b'{"zz":1}')] if other else [])])
-        expected = [at for at, each in enumerate(seen) if says(one.node, each) is True]
-        assert list(one.rows(batch_of(seen))) == expected, condition
+@pytest.mark.parametrize("value", TRAPS, ids=lambda value: repr(value[:40]))
+def test_each_trap_says_what_the_naive_reading_says(value: bytes) -> None:
+    beside = [Seen(b'{"a":1}'), Seen(b'{"zz":1}')]
+    for path in ("a", "b", "zz", "a.b.c", "$", "$[0]"):
+        for condition in (
+            f"{path} = 1", f"{path} != 1", f"{path} > 0", f"exists({path})", f"!exists({path})", f'{path} = "ACME"',
+            f"a = 1 || exists({path})",
+        ):  # fmt: skip
+            one = parse(condition, now_us=0)
+            for some in ([Seen(value)], [Seen(value), *beside], [beside[0], Seen(value), *beside]):
+                seen = placed(some)
+                expected = [at for at, each in enumerate(seen) if says(one.node, each) is True]
+                assert list(one.rows(batch_of(seen))) == expected, condition
 
 
 PREFILTERED = [
@@ -224,13 +225,12 @@ def test_several_filters_all_have_to_match(nodes: list[Node], seen: Seen) -> Non
     assert bool(together.rows(batch_of([seen]))) is all(says(node, seen) is True for node in nodes)
 
 
-PIECES = st.sampled_from(
-    [
-        "a", "b.c", "a[0]", "@key", "@header.x", "@timestamp", "@offset", "@tombstone", "@", "=", "==", "!=", "!", "~",
-        ">", "<=", "^=", "$=", "in", "(", ")", "[", "]", ",", "&&", "||", "and", "or", '"t"', "'t'", '"', "'", "\\",
-        "1", "-1e9", "true", "-15m", "exists(", "has(", ".startsWith(", ".contains(", "$", "ü", "\n", "\0", "\ud800",
-    ]
+PIECE_TEXTS = (
+    "a", "b.c", "a[0]", "@key", "@header.x", "@timestamp", "@offset", "@tombstone", "@", "=", "==", "!=", "!", "~",
+    ">", "<=", "^=", "$=", "in", "(", ")", "[", "]", ",", "&&", "||", "and", "or", '"t"', "'t'", '"', "'", "\\",
+    "1", "-1e9", "true", "-15m", "exists(", "has(", ".startsWith(", ".contains(", "$", "ü", "\n", "\0", "\ud800",
 )  # fmt: skip
+PIECES = st.sampled_from(PIECE_TEXTS)
 
 
 @given(st.lists(st.one_of(PIECES, st.text(max_size=3)), max_size=30), st.sampled_from(["", " "]))
@@ -244,6 +244,56 @@ def test_any_text_is_a_filter_or_refused_with_a_place(pieces: list[str], between
         parse(text, now_us=10**15)
     assert 0 <= int(raised.value.details["position"]) <= len(text)
     assert raised.value.details["problem"]
+
+
+def adversarial(draw: random.Random) -> str:
+    """A text that resembles filters, or nothing at all."""
+    pieces = [
+        *PIECE_TEXTS,
+        " and ",
+        " or ",
+        " ",
+        "a=1&&",
+        "a in (1,2)",
+        "x" * 50,
+        "(" * 30,
+        '"' * 20,
+        '\\"' * 10,
+        " " * 40,
+    ]
+    match draw.randrange(5):
+        case 0:
+            return "".join(draw.choices(pieces, k=draw.randrange(1, 200)))
+        case 1:
+            return (draw.choice(pieces) + draw.choice(pieces)) * draw.randrange(1, 300)
+        case 2:
+            return " ".join(draw.choices(pieces, k=draw.randrange(1, 60)))
+        case 3:
+            return "a=" + "".join(
+                draw.choices(['"', "\\", "a", " ", "&", "|", "(", ")", "and "], k=draw.randrange(1, 900))
+            )
+    return "".join(chr(draw.randrange(1, 0x2000)) for _ in range(draw.randrange(1, 300)))
+
+
+@pytest.mark.slow
+def test_twenty_thousand_adversarial_texts_parse_or_are_refused_in_little_memory() -> None:
+    draw, parsed = random.Random(7), 0
+    for _ in range(20_000):
+        with suppress(MalformedFilter):
+            parse(adversarial(draw), now_us=0)
+            parsed += 1
+    assert 200 < parsed < 5_000
+    tracemalloc.start()
+    try:
+        for _ in range(200):
+            text = adversarial(draw)
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            with suppress(MalformedFilter):
+                parse(text, now_us=0)
+            assert tracemalloc.get_traced_memory()[1] - before < 1_000_000, text
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

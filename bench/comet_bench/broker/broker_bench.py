@@ -349,6 +349,15 @@ def startup(bench: Bench) -> Result:
         return worker.done()
 
 
+def filtered(bench: Bench, text: str) -> Result:
+    """Without a broker: batches in memory."""
+    config = {"filter": text, "records": bench.sizes.typed_records, "record_bytes": RECORD_BYTES}
+    with bench.worker("filter", **config) as worker:
+        worker.ready()
+        worker.go()
+        return worker.done()
+
+
 def limit_grpc_stream(bench: Bench) -> Result:
     """Plain gRPC, with messages as large as those of send_many."""
     return _grpc_stream(bench, tuned=False)
@@ -469,6 +478,13 @@ SUBJECTS: Final[dict[str, Subject]] = {
         for rate in FANOUT_RATES
     },
     "idle_subscribers": Subject(idle_subscribers, True, "idle subscribers"),
+    "filter_key": Subject(partial(filtered, text='@key = "key 7"'), False, "evaluating a filter of the key"),
+    "filter_fields": Subject(
+        partial(filtered, text="bid > 100 && ask < 50"), False, "evaluating a filter of two fields of JSON"
+    ),
+    "filter_literal": Subject(
+        partial(filtered, text='symbol = "ACME" && bid > 100'), False, "the same, with a text that one in eight has"
+    ),
     "startup": Subject(startup, False, "comet up to the first acknowledged record"),
     "limit_wire_relay": Subject(limit_wire_relay, False, "a bare relay of the wire's frames at 1,000 messages/s"),
     "limit_grpc_echo": Subject(limit_grpc_echo, False, "bare gRPC round trip at 1,000 messages/s"),
