@@ -166,6 +166,25 @@ async def test_a_filter_sees_decrypted_values_and_hides_no_error(address: str, k
     wrong = Keyring({"k2": NEWER["k2"]})
     with pytest.raises(comet.DecryptionError):
         await comet.read("t", encryption=wrong, bootstrap=address, filter=chosen)
+    async with comet.Producer(address, encryption=wrong) as producer:
+        for symbol in "bab":
+            await producer.publish("t", Quote(symbol, 30.0), key="k", partition=0)
+    async with comet.Producer(address, encryption=keyring) as producer:
+        await producer.publish("t", Quote("b", 40.0), partition=0)
+    # Values of another key: they might match, so that each is an error, which reading continues behind.
+    async with comet.Consumer(
+        address, "t", type=Quote, encryption=keyring, start=19, filter='symbol = "b"'
+    ) as consumer:
+        bids, offsets = list[float](), list[str]()
+        while len(bids) < 2:
+            try:
+                bids.append((await anext(consumer)).value.bid)
+            except comet.DecryptionError as error:
+                offsets.append(error.details["offset"])
+        assert (bids, offsets) == ([19.0, 40.0], ["20", "21", "22"])
+        assert consumer.positions() == {0: 24}
+    none = 'symbol = "b" && @key = z'
+    assert (await comet.read("t", encryption=keyring, bootstrap=address, filter=none)).num_rows == 0
     columns = ["offset", "key"]
     keys = await comet.read("t", encryption=wrong, bootstrap=address, filter="@key = 3 && @offset < 9", columns=columns)
     assert keys["offset"].to_pylist() == [3, 8]

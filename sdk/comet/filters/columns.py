@@ -22,6 +22,10 @@ _UNREAD: Final = object()
 
 
 class Decryption(Protocol):
+    """Decrypted values; None where there is an error."""
+
+    @property
+    def values(self) -> Sequence[bytes | None]: ...
     @property
     def errors(self) -> Mapping[int, object]: ...
 
@@ -79,6 +83,11 @@ class ColumnReader:
         self._column: bytes | None = None
         self._ends: Sequence[int] = ()
 
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        batch = self.batch
+        return batch.values if batch.encrypted is None else batch.encrypted.values
+
     # ---- documents
 
     def documents(self, rows: Sequence[int]) -> list[Any]:
@@ -127,14 +136,13 @@ class ColumnReader:
         return all(map(bytes.isascii, filter(None, values)))
 
     def _values_of(self, rows: Sequence[int]) -> Sequence[bytes | None]:
-        batch = self.batch
         if len(rows) == self.count:
-            return batch.values
+            return self.values
         column = self._column
         if column is not None and len(rows) * 4 < self.count:  # cheaper than to cut all
             ends = self._ends
             return [column[ends[row] : ends[row + 1]] for row in rows]
-        return list(map(batch.values.__getitem__, rows))
+        return list(map(self.values.__getitem__, rows))
 
     # ---- the literal prefilter
 

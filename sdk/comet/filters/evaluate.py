@@ -69,8 +69,8 @@ class FilterPlan:
                 return _Any(sorted(steps, key=lambda step: step.cost))
         if isinstance(node.operand, Root):
             return _of_root(node, node.operand, wanted)
-        needles = _needles(node) if wanted and required else ()
-        if needles:
+        needles = _needles(node) if wanted else ()
+        if needles and required:
             self.literals.append(needles)
         return self._of_field(node, node.operand.path, wanted, needles)
 
@@ -327,7 +327,7 @@ class _OfTombstone:
     cost: int = 1
 
     def rows(self, reader: ColumnReader, rows: Rows) -> Rows:
-        values, unreadable = reader.batch.values, reader.unreadable
+        values, unreadable = reader.values, reader.unreadable
         return [row for row in rows if (values[row] is None and row not in unreadable) is self.wanted]
 
 
