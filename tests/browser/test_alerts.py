@@ -75,7 +75,7 @@ async def create(page: Page, hook: Receiver) -> None:
     await dialog.get_by_label("Name").fill("ACME above 150")
     await dialog.get_by_label("Severity").select_option("critical")
     await dialog.get_by_label("Topic").fill("prices")
-    await dialog.get_by_label("Condition of records").fill("side=buy or")
+    await dialog.get_by_label("Filter of records").fill("side=buy or")
     await dialog.get_by_label("Field").fill("price")
     await dialog.get_by_label("Threshold").fill("150")
     await dialog.get_by_label("Webhooks").fill(hook.url)
@@ -83,7 +83,7 @@ async def create(page: Page, hook: Receiver) -> None:
     await axe(page)
     await button(page, "Create").click()
     await expect(dialog.get_by_role("alert")).to_contain_text("filter, at character")
-    await dialog.get_by_label("Condition of records").fill("side=buy")
+    await dialog.get_by_label("Filter of records").fill("side=buy")
     await button(page, "Create").click()
     await expect(cell(page, 1)).to_have_text("ACME above 150")
 

@@ -80,7 +80,7 @@ async def test_the_newest_are_there_before_any_script(browser: Browser, stage: S
         await expect(cells.nth(3)).to_have_text("K2")
         await expect(cells.nth(4)).to_have_text('{"n": 119, "side": "sell"}')
         await expect(page.get_by_text("Newest 50 of ~120")).to_be_visible()
-        await ask(page).get_by_label("Where").fill("n<100 && side=buy")
+        await ask(page).get_by_label("Filter", exact=True).fill("n<100 && side=buy")
         await ask(page).get_by_label("Key", exact=True).fill("k1")
         await page.get_by_role("button", name="Search").click()
         await expect(rows(page)).to_have_count(16)
