@@ -162,7 +162,7 @@ async def test_a_filter_sees_decrypted_values_and_hides_no_error(address: str, k
         assert rest.record(0).value == b'{"symbol":"b","bid":15.0}'
     table = await comet.read("t", type=Quote, encryption=keyring, bootstrap=address, filter=chosen)
     assert table["bid"].to_pylist() == found
-    assert (await comet.read("t", bootstrap=address, filter=chosen)).num_rows == 0  # ciphertext is no JSON
+    assert (await comet.read("t", bootstrap=address, filter=chosen)).num_rows == 0  # ciphertext is not JSON
     wrong = Keyring({"k2": NEWER["k2"]})
     with pytest.raises(comet.DecryptionError):
         await comet.read("t", encryption=wrong, bootstrap=address, filter=chosen)

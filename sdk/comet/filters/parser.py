@@ -52,7 +52,7 @@ def parse_node(text: str, *, now_us: int) -> Node:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise paths.malformed("half of a surrogate pair is no character", text, error.start) from None
+        raise paths.malformed("half of a surrogate pair is not a character", text, error.start) from None
     parser = _Parser(text, now_us)
     node = parser.any_of(0)
     if parser.at < len(text):

@@ -42,7 +42,7 @@ def malformed(message: str, text: str, at: int) -> MalformedFilter:
 
 
 def space(text: str, at: int) -> int:
-    """The next character that is no white space."""
+    """The next character that is not white space."""
     found = _SPACE.match(text, at)
     return at if found is None else found.end()
 
@@ -60,7 +60,7 @@ def quoted(text: str, at: int) -> tuple[str, int]:
         read = str(json.loads(literal))
         read.encode()
     except UnicodeEncodeError:
-        raise malformed("half of a surrogate pair is no character", text, at) from None
+        raise malformed("half of a surrogate pair is not a character", text, at) from None
     except ValueError:
         raise malformed("unknown JSON escape", text, at) from None
     return read, found.end()

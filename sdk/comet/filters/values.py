@@ -24,7 +24,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class _NoJson:
-    """The document of a value that is no JSON: every comparison of it is unknown."""
+    """The document of a value that is not JSON: every comparison of it is unknown."""
 
 
 NO_JSON: Final = _NoJson()
@@ -39,7 +39,7 @@ _OUT_OF_RANGE: Final = _OutOfRange()
 
 def decoded(value: bytes | None) -> Any:
     """The JSON of a value, or NO_JSON. Text that is not UTF-8, half surrogate pairs, NaN and nesting that is too deep
-    to be decoded are no JSON."""
+    to be decoded are not JSON."""
     if value is None:
         return NO_JSON
     try:
@@ -111,7 +111,7 @@ def of_values(test: Comparison, found: list[Any]) -> bool | None:
 
 
 def of_value(test: Comparison, value: Any) -> bool | None:
-    """What a comparison says about one value that is no list."""
+    """What a comparison says about one value that is not a list."""
     literal = test.literals[0]
     match test.operator:
         case "=":
