@@ -76,6 +76,8 @@ TWINS: Final = (
     Twin("comet.share.share_consumer", "ShareRecord", inner=True),
     Twin("comet.share.share_consumer", "ShareConsumer"),
     Twin("comet.share.share_client", "ShareClient"),
+    Twin("comet.key_values.watch", "KVWatch", inner=True),
+    Twin("comet.key_values.kv", "KV"),
     Twin("comet.admin.access", "AccessAdmin", inner=True),
     Twin("comet.admin.calendars", "CalendarAdmin", inner=True),
     Twin("comet.admin.admin", "Admin", left_out=("acting_for",)),  # gateways are asynchronous
@@ -477,6 +479,8 @@ def module_text(module: str, twins: Sequence[Twin]) -> str:
     if typed:
         statements.append("from typing import TYPE_CHECKING")
     shadows = "# ruff: noqa: A002 - the name users expect\n" if re.search(r"\b(type|filter): ", body) else ""
+    if any(one.name.isupper() for one in twins):
+        shadows += "# ruff: noqa: N811 - a class whose name is an abbreviation\n"
     head = f'{HEADER}{shadows}"""The synchronous twins of {module}."""\n\nfrom __future__ import annotations\n\n'
     head += "\n".join(statements) + "\n\n"
     if typed:

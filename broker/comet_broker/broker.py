@@ -86,6 +86,7 @@ from comet_broker.sharing.stream import Sharing
 from comet_broker.sharing.table import ShareTable
 from comet_broker.storage.data_folder import DataFolder
 from comet_broker.streams.context import SessionContext
+from comet_broker.streams.key_frames import KeyFrames
 from comet_broker.streams.session import Session
 from comet_broker.streams.sessions import Sessions
 from comet_broker.streams.unary_records import UnaryRecords
@@ -273,6 +274,7 @@ class Broker:
             cluster_id=lambda: self.cluster_id,
             metadata=lambda request: self.admin.fetch_metadata(request),  # noqa: PLW0108 - it is made later
             fetch=records.fetch_now,
+            keys=lambda replies, answers, client: KeyFrames(replies, answers, client, records),
             batch_bytes_max=min(limits.BATCH_BYTES_MAX, self.message_bytes_max - limits.FRAME_BYTES_MAX),
             members=lambda replies: MemberStream(replies, self.coordinator, env.failures),
             sharing=lambda replies, feed: Sharing(replies, feed, topics=self.topics, table=self.shares),

@@ -93,6 +93,19 @@ FETCH_BYTES_MAX: Final = 4 * MIB
 FETCH_WAIT_MS_MAX: Final = 60_000
 LIST_PAGE_MAX: Final = 1_000
 
+# The last record of each key, for the partitions whose keys are read (key_values).
+KEY_VIEWS_MAX: Final = 64  # partitions; the one that was used longest ago makes room
+KEY_VIEW_IDLE_S_MIN: Final = 10.0  # since its last use, before it does
+KEY_TABLE_CACHE_BYTES: Final = 4 * MIB  # of one in memory; the rest is in a file
+KEY_TABLE_BYTES_MAX: Final = 16 << 30
+KEY_SLICE_BYTES: Final = 256 * KIB  # of the log, taken in at once; more is taken in by a worker
+KEY_PENDING_MAX: Final = 20_000  # records above the high watermark, of one partition
+KEY_PENDING_BYTES_MAX: Final = 16 * MIB
+KEY_WAIT_S_MAX: Final = 10.0  # of a call, until the log is taken in
+KEY_HISTORY_MAX: Final = 64  # records of one key whose offsets are known
+READ_KEYS_MAX: Final = 1_000  # in one answer
+READ_KEYS_BYTES_MAX: Final = MIB  # and one record
+
 # Transactions, per slot of a coordinator.
 TRANSACTION_PARTITIONS_MAX: Final = 1_000  # that one transaction writes to
 TRANSACTION_NOTE_BYTES_MAX: Final = 256  # that a transactional id remembers of its last commit
@@ -198,6 +211,9 @@ assert TRANSACTION_TIMEOUT_MS <= TRANSACTION_TIMEOUT_MS_MAX <= 1000 * TRANSACTIO
 assert TRANSACTIONAL_ID_IDLE_S_MIN <= TRANSACTIONAL_ID_ABANDONED_S <= TRANSACTIONAL_ID_IDLE_S_MAX
 assert ACQUIRE_RECORDS_MAX <= SHARE_WINDOW_RECORDS_MAX
 assert FETCH_BYTES_MAX + BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
+assert KEY_VIEWS_MAX * KEY_TABLE_CACHE_BYTES <= IN_FLIGHT_SHARE * MEMORY_BYTES
+assert KEY_SLICE_BYTES <= KEY_PENDING_BYTES_MAX
+assert READ_KEYS_BYTES_MAX + BATCH_BYTES_MAX < MESSAGE_BYTES_MAX
 assert AUDIT_QUEUE_ADMIN_MIN < AUDIT_QUEUE_MAX <= PUBLISH_RECORDS_MAX
 assert AUDIT_ADDRESS_ROWS_MAX <= AUDIT_PRINCIPAL_ROWS_MAX < AUDIT_ROWS_MAX
 assert AUDIT_PRINCIPAL_USES_MAX < AUDIT_USES_MAX

@@ -32,6 +32,7 @@ from comet_broker.access.client_access import EVERYTHING, ClientAccess
 from comet_broker.audit.log import LOGGER as AUDIT_LOGGER
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
+from comet_broker.key_values.table import overflow_to
 from comet_broker.metadata.embedded import EmbeddedStore
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.metrics.http import Monitor
@@ -102,6 +103,7 @@ class Server:
         check_listeners(config)
         self._descriptors = raise_descriptor_limit()
         config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        overflow_to(config.data)
         self._files = RealFiles(config.data)
         self._files.lock()
         clock = SystemClock()

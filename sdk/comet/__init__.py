@@ -101,6 +101,7 @@ if TYPE_CHECKING:
         Internal,
         InvalidArgument,
         InvalidSchedule,
+        KeyNotFound,
         KeyReused,
         LeadershipLost,
         LimitExceeded,
@@ -118,6 +119,7 @@ if TYPE_CHECKING:
         ProducerError,
         ProducerFenced,
         RecordTooLarge,
+        RevisionMismatch,
         SequenceGap,
         SequenceTooOld,
         SerdeError,
@@ -142,6 +144,9 @@ if TYPE_CHECKING:
     from comet.handlers.message import CallNext, Message
     from comet.handlers.options import HandlerOptions
     from comet.handlers.router import Router
+    from comet.key_values.entry import KVEntry
+    from comet.key_values.kv import KV
+    from comet.key_values.watch import KVWatch
     from comet.producer.delivery import BulkDelivery, Delivery, FailedRange
     from comet.producer.producer import Producer
     from comet.producer.transaction import Transaction, TransactionalProducer
@@ -179,6 +184,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "KV",
     "AccessAdmin",
     "AccessCheck",
     "AccessDecision",
@@ -255,6 +261,9 @@ __all__ = [
     "Internal",
     "InvalidArgument",
     "InvalidSchedule",
+    "KVEntry",
+    "KVWatch",
+    "KeyNotFound",
     "KeyProvider",
     "KeyReused",
     "Keyring",
@@ -309,6 +318,7 @@ __all__ = [
     "ResetPartition",
     "ResourceKind",
     "Resumed",
+    "RevisionMismatch",
     "RoleChange",
     "RoleList",
     "RoleMember",
@@ -434,6 +444,9 @@ _OWN = {
     "Quota": "comet.admin.quotas",
     "QuotaList": "comet.admin.quotas",
     "QuotaRemoval": "comet.admin.quotas",
+    "KV": "comet.key_values.kv",
+    "KVEntry": "comet.key_values.entry",
+    "KVWatch": "comet.key_values.watch",
     "Producer": "comet.producer.producer",
     "RangeReader": "comet.consumer.ranges",
     "Reader": "comet.consumer.range_reader",

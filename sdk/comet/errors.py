@@ -11,7 +11,8 @@
     │   │   └── DecryptionError    an encrypted value that the keyring cannot decrypt
     │   ├── KeyReused              an idempotency key was used before with other content
     │   └── InvalidSchedule        the text of a schedule is wrong, or it never comes
-    ├── TopicNotFound, TopicExists, PartitionNotFound, BrokerNotFound
+    ├── TopicNotFound, TopicExists, PartitionNotFound, BrokerNotFound, KeyNotFound
+    ├── RevisionMismatch           the key has another revision than expected; nothing was written
     ├── NotLeader                  ask another broker; metadata is stale
     │   └── LeadershipLost         the leader wrote the batch, and was replaced before it acknowledged
     ├── CalendarNotFound, CalendarChanged
@@ -170,6 +171,24 @@ class PartitionNotFound(CometError):
 
     code = "PARTITION_NOT_FOUND"
     metadata_stale = True
+
+
+class KeyNotFound(CometError):
+    """The key has no value, or not at this revision."""
+
+    code = "KEY_NOT_FOUND"
+
+
+class RevisionMismatch(CometError):
+    """The last record of the key is another one than expected; nothing was written. `revision` is its offset, or -1 if
+    the key has no record or its last one is a tombstone."""
+
+    code = "REVISION_MISMATCH"
+
+    @property
+    def revision(self) -> int:
+        """The actual revision of the key; -1: it has no value."""
+        return int(self.details.get("revision", -1))
 
 
 class NotLeader(CometError):

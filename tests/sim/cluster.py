@@ -32,6 +32,7 @@ from tests.sim.history import FinalLog, Outcome, PartitionName, Produce, make_va
 from tests.sim.link import KEEPALIVE_S
 from tests.sim.loop import SimLoop, run
 from tests.sim.lying_disks import operate
+from tests.sim.registers import RegisterClient, Registers
 from tests.sim.replicas import Comparison
 from tests.sim.requests import RequestClient
 from tests.sim.result import Result
@@ -42,6 +43,11 @@ HARM_S: Final = 45.0
 RUN_S_MIN: Final = 60.0
 RUN_S_MAX: Final = 900.0
 FINISH_S_MAX: Final = 90.0
+# They lose nothing that is acknowledged to all.
+FAULTS_OF_REGISTERS: Final = (
+    "kill", "kill_all", "pause", "isolate", "partition", "cut_links", "stall_links", "silent_links", "swizzle", "drain",
+    "store_slow", "store_unsure", "slow_disk",
+)  # fmt: skip
 READ_S_MAX: Final = 60.0
 
 
@@ -113,7 +119,7 @@ class ClusterScenario:
         cluster_faults.mend(world)
         world.stopping = True
         await self._settle("after all was mended")
-        await self._finish("pam")
+        await self._finish("pamk")
         await self._probe()
         await self._crash_once_more()
         await asyncio.sleep(max(0.0, RUN_S_MIN - world.now()))
@@ -168,6 +174,10 @@ class ClusterScenario:
         for number in range(profile.requests or 0):
             name = f"r{number}"
             world.client(name, RequestClient(world, name, self._producer_plan(), self.tps).run())
+        registers = Registers(world.history)
+        for number in range(profile.registers or 0):
+            name = f"k{number}"
+            world.client(name, RegisterClient(world, name, self.topics[0].tps, registers).run())
         for number in range(profile.crowds or 0):
             name = f"m{number}"
             world.client(name, CrowdClient(world, name, self._producer_plan(), self.tps).run())
@@ -435,6 +445,25 @@ def simulate_requests(seed: int, profile: ClusterProfile | None = None) -> Resul
     """The same with clients that have no session, and send requests with an idempotency key until they are answered."""
     given = profile or ClusterProfile()
     return simulate(seed, replace(given, requests=given.requests or 2), scenario="requests")
+
+
+def simulate_registers(seed: int, profile: ClusterProfile | None = None) -> Result:
+    """The same with clients of single keys, on topics that lose nothing: brokers die, stand still and lose each other,
+    and their disks keep all."""
+    given = profile or ClusterProfile()
+    kept = replace(
+        given,
+        faults=given.faults or FAULTS_OF_REGISTERS,
+        fault_every_s=given.fault_every_s or 1.5,
+        replicas=3,
+        min_insync=2,
+        available=False,
+        acks=ALL,
+        admin=False,
+        final_crash="none",
+        registers=given.registers or 3,
+    )
+    return simulate(seed, kept, scenario="registers")
 
 
 def simulate_crowds(seed: int, profile: ClusterProfile | None = None) -> Result:

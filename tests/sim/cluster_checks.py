@@ -194,6 +194,9 @@ def check(history: History, monitor: Monitor, available: set[str]) -> Verdict:
         ("C22", no_silent_reset),
     ):
         cluster(evidence, findings[name])
+    if history.register_answers:
+        findings["C37"].checked += history.register_answers
+        findings["C37"].violations += history.register_complaints
     for name in MONITORED:
         findings[name].checked += monitor.checked[name]
         findings[name].violations += monitor.complaints[name]
@@ -202,4 +205,5 @@ def check(history: History, monitor: Monitor, available: set[str]) -> Verdict:
     return Verdict({name: findings[name] for name in order})
 
 
+TITLES["C37"] = "a key is a linearizable register"
 TITLES.update({name: title for name, title in MONITORED.items() if name not in TITLES})

@@ -38,6 +38,7 @@ class ClusterProfile:
     final_crash: str | None = None
     later: bool | None = None  # False: no fault that is younger than the known seeds
     requests: int | None = None  # clients that send requests with a key, beside the producers; none if not said
+    registers: int | None = None  # clients that read and compare-and-set keys, likewise
     crowds: int | None = None  # clients of many producers each, likewise
     wires: float | None = None  # the share of streams that are over the wire
     keepalive_s: float | None = None  # in which gRPC notices silence

@@ -151,6 +151,8 @@ class History:
     deletes: dict[PartitionName, int] = field(default_factory=dict)  # records below may be deleted
     faults: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)  # what an observer saw that must never be, as it happened
+    register_answers: int = 0  # of clients of single keys, which compare them with what was told before
+    register_complaints: list[str] = field(default_factory=list)
     compared: int = 0  # batches of replicas that were compared at the end
     settled_within_s: float | None = None  # after the heal, how long until every probe was answered
 

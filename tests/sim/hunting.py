@@ -16,6 +16,7 @@ from tests.sim.mutants import MUTANTS
 from tests.sim.note_mutants import NOTE_MUTANTS
 from tests.sim.passing_mutants import PASSING_MUTANTS
 from tests.sim.planting import SEEDS_MAX, Mutant, planted
+from tests.sim.register_mutants import REGISTER_MUTANTS
 from tests.sim.request_mutants import REQUEST_MUTANTS
 from tests.sim.result import Result
 from tests.sim.runs import run_one
@@ -23,7 +24,7 @@ from tests.sim.store_mutants import STORE_MUTANTS
 
 ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **MUTANTS, **CLUSTER_MUTANTS, **GROUP_MUTANTS, **NOTE_MUTANTS, **REQUEST_MUTANTS,
-    **CROWD_MUTANTS, **PASSING_MUTANTS,
+    **CROWD_MUTANTS, **PASSING_MUTANTS, **REGISTER_MUTANTS,
     **STORE_MUTANTS, **COMPACTION_MUTANTS,
 }  # fmt: skip
 

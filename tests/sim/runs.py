@@ -22,6 +22,7 @@ Simulate = Callable[..., Result]
 SCENARIOS: Final[dict[str, Simulate]] = {
     "cluster": cluster.simulate,
     "requests": cluster.simulate_requests,
+    "registers": cluster.simulate_registers,
     "crowds": cluster.simulate_crowds,
     "groups": group_scenario.simulate,
     "passing": group_scenario.simulate_passing,
@@ -32,6 +33,7 @@ SCENARIOS: Final[dict[str, Simulate]] = {
 FAULTS: Final = {
     "cluster": (*cluster_faults.DRAWN, "moved"),
     "requests": (*cluster_faults.DRAWN, "moved"),
+    "registers": cluster.FAULTS_OF_REGISTERS,
     "crowds": (*cluster_faults.DRAWN, "moved", "crowd", "crowd forgot"),
     "groups": (*group_scenario.FAULTS, *cluster_faults.APART, *group_scenario.MEMBER_FAULTS),
     "passing": (*group_scenario.FAULTS, *cluster_faults.APART, *group_scenario.MEMBER_FAULTS, "group deleted"),

@@ -213,6 +213,7 @@ class StreamWorld:
             batch_bytes_max=1 << 20,
             members=lambda _: self.handlers,
             sharing=lambda *_: self.handlers,
+            keys=lambda *_: self.handlers,
         )
         self.usage = Quotas(world.env.clock).usage(EVERYTHING.principal)
         liveness = Liveness(OF_CLIENTS, world.env.clock.monotonic())

@@ -267,6 +267,7 @@ class World:
             batch_bytes_max=1 << 20,
             members=lambda _: self.handlers,
             sharing=lambda *_: self.handlers,
+            keys=lambda *_: self.handlers,
         )
         self.sessions = Sessions(partial(Session, context), self.quotas, failures, clock)
 

@@ -98,6 +98,7 @@ CALLS: Final[Mapping[str, CallNeeds]] = {
     "comet.v1.Comet/FindCoordinator": nothing,  # a slot and its broker, by a hash of the name
     "comet.v1.Comet/Publish": lambda request: (("write", "topic", request.topic),),
     "comet.v1.Comet/Fetch": lambda request: (("read", "topic", request.topic),),
+    "comet.v1.Comet/ReadKeys": lambda request: (("read", "topic", request.topic),),
     "comet.v1.Comet/Acquire": lambda request: _shared(request, [request.topic], request.options),
     "comet.v1.Comet/Acknowledge": lambda request: _shared(request, [request.topic], groups.ShareOptions()),
     **{f"comet.v1.Admin/{act.name}": of_act(act) for act in ACTS.values()},
@@ -109,6 +110,8 @@ FRAMES: Final[Mapping[str, FrameNeeds]] = {
     "ping": nothing,
     "fetch_metadata": nothing,  # the answer is filtered
     "fetch": lambda frame, _: (("read", "topic", frame.topic),),
+    "publish": lambda frame, _: (("write", "topic", frame.topic),),
+    "read_keys": lambda frame, _: (("read", "topic", frame.topic),),
     "produce": lambda frame, partitions: _each("write", [frame.partition], partitions),
     "attach": lambda frame, _: (("describe", "topic", frame.topic),),
     "find_offset": lambda frame, partitions: _each("describe", [frame.partition], partitions),

@@ -149,6 +149,13 @@ class Tail:
         self._joined[follower] = (key, joined)
         return joined
 
+    def entries_from(self, offset: int) -> Iterable[TailEntry]:
+        """The entries from the one that holds `offset` on; none if the offset is not in the tail."""
+        entries = self.entries
+        if not entries or not entries[0].base_offset <= offset < entries[-1].next_offset:
+            return ()
+        return self._from(offset)
+
     def _from(self, offset: int) -> Iterable[TailEntry]:
         """The entries from the one that holds `offset` on. A reader that keeps up is a few entries from the end, and a
         deque is fast near its ends."""

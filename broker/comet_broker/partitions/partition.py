@@ -21,6 +21,7 @@ Owned by the broker's table of topics; everything runs on the loop's thread, fsy
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -201,9 +202,10 @@ class Partition:
 
     # ---- writing
 
-    def produce(self, batch: memoryview, acks: int) -> Accepted:
+    def produce(self, batch: memoryview, acks: int, condition: Callable[[], None] | None = None) -> Accepted:
         """Appends one batch of a producer. Raises a CometError and changes nothing, or NotInTransaction for a batch
-        that `transaction_batches` has to take."""
+        that `transaction_batches` has to take. `condition` is called last, unless the batch is a duplicate, and what it
+        raises refuses the batch."""
         if self.closed is not None:
             raise self.closed
         if self.leadership is None:
@@ -217,6 +219,8 @@ class Partition:
         if duplicate is not None:
             end = duplicate.base_offset + header.last_offset_delta + 1
             return Accepted(duplicate.base_offset, end, duplicate.append_time_us, duplicate=True)
+        if condition is not None:
+            condition()
         appended = self._append(header, batch)
         return Accepted(appended.base_offset, self.log.log_end, appended.append_time_us)
 

@@ -140,6 +140,7 @@ def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]
         Method(COORDINATION, "Warn", coordination_pb.WarnRequest, services.recovery.warned, claims="broker"),
         Method(COMET, "Publish", records_pb.PublishRequest, unary_records.publish, "in", from_brokers="content_digest"),
         Method(COMET, "Fetch", records_pb.FetchRequest, unary_records.fetch, "out"),
+        Method(COMET, "ReadKeys", records_pb.ReadKeysRequest, unary_records.read_keys, "out"),
         Method(COMET, "Acquire", groups.AcquireRequest, acquire_calls.acquire, "out"),
         Method(COMET, "Acknowledge", groups.AcknowledgeRequest, acquire_calls.acknowledge),
         *(Method(ADMIN, act.name, act.request, _handler(services, act)) for act in ACTS.values()),

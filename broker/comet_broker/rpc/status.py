@@ -58,6 +58,8 @@ STATUS: Final[dict[str, grpc.StatusCode]] = {
     "KEY_REUSED": grpc.StatusCode.INVALID_ARGUMENT,
     "CALENDAR_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
     "CALENDAR_CHANGED": grpc.StatusCode.FAILED_PRECONDITION,
+    "KEY_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
+    "REVISION_MISMATCH": grpc.StatusCode.FAILED_PRECONDITION,
 }
 DOMAIN: Final = "comet"
 

@@ -14,7 +14,7 @@ from comet_broker.env import Env
 from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.topics import TopicTable
-from comet_broker.streams.answers import Replies
+from comet_broker.streams.answers import AnswerQueue, Replies
 from comet_broker.streams.subscriptions import Feed
 
 
@@ -68,6 +68,7 @@ class SessionContext:
     cluster_id: Callable[[], str]
     metadata: Callable[[pb.FetchMetadataRequest], Awaitable[pb.FetchMetadataResponse]]
     fetch: Callable[[pb.FetchRequest], Awaitable[tuple[pb.FetchResponse, bytes]]]  # without its batches, and these
+    keys: Callable[[Replies, AnswerQueue, StreamClient], FrameHandler]
     batch_bytes_max: int
     members: Callable[[Replies], MemberHandler]
     sharing: Callable[[Replies, Feed], ShareHandler]

@@ -10,6 +10,7 @@ The handler of a frame is found by the frame's kind:
     attach, find_offset             PartitionFrames
     subscribe, unsubscribe, credit  SubscriptionFrames
     fetch                           FetchFrames
+    publish, read_keys              KeyFrames
     groups and transactions         coordination.group_frames
     share groups                    sharing.stream
 
@@ -77,7 +78,8 @@ class Session:
             context.topics, context.env.clock, context.meter, self.answers, self._replies, client
         )
         self._handlers = self._handlers_by_kind(sharing)
-        self._others: tuple[FrameHandler, ...] = members, sharing, fetches
+        keys = context.keys(self._replies, self.answers, client)
+        self._others: tuple[FrameHandler, ...] = members, sharing, fetches, keys
         self._sources = fetches.next_frame, self._feed.next_delivery, sharing.next_frame
 
     def _handlers_by_kind(self, sharing: ShareHandler) -> dict[str, Callable[[int, Any], None]]:

@@ -1,4 +1,4 @@
-"""Publish and Fetch: records one by one, for clients without the record batch (grpcurl, other languages).
+"""Publish, Fetch and ReadKeys: records one by one, for clients without the record batch (grpcurl, other languages).
 
 The broker builds and takes apart batches only here; streams never do. Any broker takes these calls: requests for
 another broker's partitions are forwarded to it, once.
@@ -36,6 +36,7 @@ from comet_broker.core.cluster import NO_BROKER, TopicSpec
 from comet_broker.core.isolation import AbortedTransaction
 from comet_broker.core.requests import KEY_CHARS_MAX, MAC_BYTES, digest_of, digest_of_mac, id_of
 from comet_broker.env import Env
+from comet_broker.key_values.views import KeyViews, NotReadYet, Refused, check, check_expected
 from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.drain import Drain
 from comet_broker.partitions.log_reader import LogReader
@@ -50,7 +51,7 @@ FORWARD_S_MAX = 30.0
 
 
 class UnaryRecords:
-    """The coroutines behind Publish and Fetch, protobuf in and out; raises CometErrors."""
+    """The coroutines behind Publish, Fetch and ReadKeys, protobuf in and out; raises CometErrors."""
 
     def __init__(
         self, env: Env, *, view: ClusterView, peers: Peers, topics: TopicTable, reader: LogReader, drain: Drain
@@ -62,6 +63,7 @@ class UnaryRecords:
         self._reader = reader
         self._drain = drain
         self._shared: SharedAnswers[pb.FetchResponse] = SharedAnswers()
+        self._views = KeyViews(env, reader)
         self._ranges = Ranges(reader, env.in_flight, self._shared)
         self._turn = 0  # the next partition for records without a key
 
@@ -72,9 +74,11 @@ class UnaryRecords:
         self._check(request)
         spec = await self._spec(request.topic)
         by_partition: dict[int, list[int]] = defaultdict(list)  # partition -> positions in the request
-        for position, index in enumerate(self._partitions(spec, request)):
+        indexes = self._partitions(spec, request)
+        check_expected(request.records, indexes, request.acks)
+        for position, index in enumerate(indexes):
             by_partition[index].append(position)
-        digest = _digest(request) if request.idempotency_key else 0
+        digest = _digest_of(request)
         parts = [
             self._publish_to(spec, index, request, [request.records[position] for position in positions], digest)
             for index, positions in by_partition.items()
@@ -99,7 +103,7 @@ class UnaryRecords:
         address = None if request.forwarded else self._led_elsewhere(request.topic, spec, index)
         if address is None:
             partition = self._topics.partition(request.topic, index)
-            accepted = partition.produce(memoryview(self._encode(request, chosen, digest)), request.acks)
+            accepted = await self._append(partition, request, chosen, digest)
             if request.acks != ACKS_NONE:
                 await partition.acked(accepted.end_offset, request.acks)
             return accepted
@@ -128,6 +132,30 @@ class UnaryRecords:
             ) from error
         first = answer.receipts[0] if answer.receipts else pb.Receipt()
         return Accepted(first.offset, first.offset + len(chosen), first.append_time_us, first.duplicate)
+
+    async def _append(
+        self, partition: Partition, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int
+    ) -> Accepted:
+        """Appends records, once their conditions can be compared with the log."""
+        give_up = self._env.clock.monotonic() + limits.KEY_WAIT_S_MAX
+        while True:
+            try:
+                return self._append_now(partition, request, chosen, digest)
+            except Refused as refused:
+                raise await self._views.confirmed(partition, refused) from None
+            except NotReadYet:
+                if self._env.clock.monotonic() > give_up:
+                    raise Unavailable(
+                        f"{partition} is written faster than its keys are read", retry_after_ms=500
+                    ) from None
+                await self._views.take_in(partition)
+
+    def _append_now(
+        self, partition: Partition, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int
+    ) -> Accepted:
+        """The same without an await; raises NotReadYet or Refused."""
+        batch = self._encode(request, chosen, digest)
+        return partition.produce(memoryview(batch), request.acks, self._views.condition(partition, chosen))
 
     async def _spec(self, topic: str, topic_id: bytes = b"") -> TopicSpec:
         """The topic's spec; raises TopicNotFound, also if its id differs from `topic_id`."""
@@ -187,7 +215,7 @@ class UnaryRecords:
             for record in request.records
         ]
 
-    def _encode(self, request: pb.PublishRequest, chosen: list[pb.Record], digest: int) -> bytes:
+    def _encode(self, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int) -> bytes:
         now = self._env.clock.wall_us()
         keyed = any(record.HasField("key") for record in chosen)
         headed = any(record.headers for record in chosen)
@@ -204,6 +232,60 @@ class UnaryRecords:
             keyed=digest != 0,
         )
         return b"".join(parts)
+
+    def publish_now(self, request: pb.PublishRequest) -> tuple[Partition, Accepted | None]:
+        """For a stream: appends to the partition that the request names, which this broker leads. None: its conditions
+        cannot be compared yet, or do not hold; see `publish_here`."""
+        partition = self._named(request)
+        try:
+            return partition, self._append_now(partition, request, request.records, _digest_of(request))
+        except (NotReadYet, Refused):
+            return partition, None
+
+    async def publish_here(self, request: pb.PublishRequest) -> Accepted:
+        """The same, with an await; returns once it may be acknowledged."""
+        partition = self._named(request)
+        accepted = await self._append(partition, request, request.records, _digest_of(request))
+        await partition.acked(accepted.end_offset, request.acks)
+        return accepted
+
+    def _named(self, request: pb.PublishRequest) -> Partition:
+        """The partition of a checked request."""
+        if not request.HasField("partition") or request.acks == ACKS_NONE:
+            raise InvalidArgument("a publish on a stream names its partition, and takes acks=1 or acks=all")
+        if request.forwarded or request.content_digest:
+            raise InvalidArgument("a publish on a stream is not forwarded, and has no content_digest")
+        self._check(request)
+        check_expected(request.records, [request.partition], request.acks)
+        return self._topics.partition(request.topic, request.partition)
+
+    # ---- keys
+
+    async def read_keys(self, request: pb.ReadKeysRequest) -> pb.ReadKeysResponse:
+        check(request)
+        spec = await self._spec(request.topic)
+        address = None if request.forwarded else self._led_elsewhere(request.topic, spec, request.partition)
+        if address is not None and not (request.stale and self._is_here(spec, request.partition)):
+            passed_on = pb.ReadKeysRequest()
+            passed_on.CopyFrom(request)
+            passed_on.forwarded = True
+            return await self._peers.call(
+                address, "comet.v1.Comet/ReadKeys", passed_on, pb.ReadKeysResponse, FORWARD_S_MAX
+            )
+        return await self._views.read(self._topics.partition(request.topic, request.partition), request)
+
+    def read_keys_now(self, request: pb.ReadKeysRequest) -> pb.ReadKeysResponse | None:
+        """For a stream: the answer of this broker, if it needs no await."""
+        check(request)
+        return self._views.read_now(self._topics.partition(request.topic, request.partition), request)
+
+    async def read_keys_here(self, request: pb.ReadKeysRequest) -> pb.ReadKeysResponse:
+        return await self._views.read(self._topics.partition(request.topic, request.partition), request)
+
+    def _is_here(self, spec: TopicSpec, index: int) -> bool:
+        """Whether this broker has a replica of the partition."""
+        state = self._topics.state_of(spec.id, index)
+        return state is not None and self._env.me in state.holders
 
     # ---- fetch
 
@@ -320,8 +402,11 @@ def _of_parts(error: BaseException, done: int) -> BaseException:
     return Timeout(f"the records of {done} partitions are written, the others are not: {error}")
 
 
-def _digest(request: pb.PublishRequest) -> int:
-    """Of the whole request, also where this is a forwarded part of it; of its plaintext, if the client encrypts."""
+def _digest_of(request: pb.PublishRequest) -> int:
+    """Of the whole request, also where this is a forwarded part of it; of its plaintext, if the client encrypts. 0
+    without an idempotency key."""
+    if not request.idempotency_key:
+        return 0
     if request.forwarded and request.content_digest:
         return request.content_digest
     return digest_of_mac(request.content_mac) if request.content_mac else digest_of(contents_of(request))

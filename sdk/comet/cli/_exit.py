@@ -1,6 +1,6 @@
 """Exit codes and error texts of the command line.
 
-0 done   1 failed   2 wrong usage   3 topic, partition, broker, group or calendar not found
+0 done   1 failed   2 wrong usage   3 topic, partition, broker, group, calendar or key not found
 4 broker unreachable, or no answer
 130 interrupted by Ctrl-C
 """
@@ -27,6 +27,7 @@ _EXIT_CODE: Final[dict[str, int]] = {
     "BROKER_NOT_FOUND": NOT_FOUND,
     "GROUP_NOT_FOUND": NOT_FOUND,
     "CALENDAR_NOT_FOUND": NOT_FOUND,
+    "KEY_NOT_FOUND": NOT_FOUND,
     "UNAVAILABLE": UNAVAILABLE,
     "COORDINATOR_LOADING": UNAVAILABLE,
     "NOT_COORDINATOR": UNAVAILABLE,

@@ -21,6 +21,7 @@ from comet.sync.calendars import CalendarAdmin
 from comet.sync.consumer import Consumer
 from comet.sync.delivery import BulkDelivery, Delivery
 from comet.sync.group_consumer import GroupConsumer
+from comet.sync.kv import KV
 from comet.sync.producer import Producer
 from comet.sync.range_reader import Reader
 from comet.sync.ranges import RangeReader
@@ -28,8 +29,10 @@ from comet.sync.share_client import ShareClient
 from comet.sync.share_consumer import ShareConsumer, ShareRecord
 from comet.sync.time_merge import MergedReader
 from comet.sync.transaction import Transaction, TransactionalProducer
+from comet.sync.watch import KVWatch
 
 __all__ = [
+    "KV",
     "AccessAdmin",
     "Admin",
     "BulkDelivery",
@@ -37,6 +40,7 @@ __all__ = [
     "Consumer",
     "Delivery",
     "GroupConsumer",
+    "KVWatch",
     "MergedReader",
     "Producer",
     "RangeReader",

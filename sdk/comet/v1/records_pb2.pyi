@@ -27,7 +27,7 @@ class FetchMetadataResponse(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., broker_id: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[_types_pb2.Broker, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_types_pb2.Topic, _Mapping]]] = ...) -> None: ...
 
 class ClientFrame(_message.Message):
-    __slots__ = ("request", "hello", "produce", "attach", "subscribe", "unsubscribe", "credit", "find_offset", "ping", "fetch_metadata", "fetch", "join", "leave", "heartbeat", "release", "commit", "fetch_committed", "share_subscribe", "acknowledge", "open_transactions", "end_transaction")
+    __slots__ = ("request", "hello", "produce", "attach", "subscribe", "unsubscribe", "credit", "find_offset", "ping", "fetch_metadata", "fetch", "publish", "read_keys", "join", "leave", "heartbeat", "release", "commit", "fetch_committed", "share_subscribe", "acknowledge", "open_transactions", "end_transaction")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PRODUCE_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,8 @@ class ClientFrame(_message.Message):
     PING_FIELD_NUMBER: _ClassVar[int]
     FETCH_METADATA_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_FIELD_NUMBER: _ClassVar[int]
+    READ_KEYS_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +62,8 @@ class ClientFrame(_message.Message):
     ping: Ping
     fetch_metadata: FetchMetadataRequest
     fetch: FetchRequest
+    publish: PublishRequest
+    read_keys: ReadKeysRequest
     join: _groups_pb2.Join
     leave: _groups_pb2.Leave
     heartbeat: _groups_pb2.Heartbeat
@@ -70,10 +74,10 @@ class ClientFrame(_message.Message):
     acknowledge: _groups_pb2.Acknowledge
     open_transactions: _groups_pb2.OpenTransactions
     end_transaction: _groups_pb2.EndTransaction
-    def __init__(self, request: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., produce: _Optional[_Union[Produce, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., find_offset: _Optional[_Union[FindOffset, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., fetch_metadata: _Optional[_Union[FetchMetadataRequest, _Mapping]] = ..., fetch: _Optional[_Union[FetchRequest, _Mapping]] = ..., join: _Optional[_Union[_groups_pb2.Join, _Mapping]] = ..., leave: _Optional[_Union[_groups_pb2.Leave, _Mapping]] = ..., heartbeat: _Optional[_Union[_groups_pb2.Heartbeat, _Mapping]] = ..., release: _Optional[_Union[_groups_pb2.Release, _Mapping]] = ..., commit: _Optional[_Union[_groups_pb2.Commit, _Mapping]] = ..., fetch_committed: _Optional[_Union[_groups_pb2.FetchCommitted, _Mapping]] = ..., share_subscribe: _Optional[_Union[_groups_pb2.ShareSubscribe, _Mapping]] = ..., acknowledge: _Optional[_Union[_groups_pb2.Acknowledge, _Mapping]] = ..., open_transactions: _Optional[_Union[_groups_pb2.OpenTransactions, _Mapping]] = ..., end_transaction: _Optional[_Union[_groups_pb2.EndTransaction, _Mapping]] = ...) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., produce: _Optional[_Union[Produce, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., find_offset: _Optional[_Union[FindOffset, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., fetch_metadata: _Optional[_Union[FetchMetadataRequest, _Mapping]] = ..., fetch: _Optional[_Union[FetchRequest, _Mapping]] = ..., publish: _Optional[_Union[PublishRequest, _Mapping]] = ..., read_keys: _Optional[_Union[ReadKeysRequest, _Mapping]] = ..., join: _Optional[_Union[_groups_pb2.Join, _Mapping]] = ..., leave: _Optional[_Union[_groups_pb2.Leave, _Mapping]] = ..., heartbeat: _Optional[_Union[_groups_pb2.Heartbeat, _Mapping]] = ..., release: _Optional[_Union[_groups_pb2.Release, _Mapping]] = ..., commit: _Optional[_Union[_groups_pb2.Commit, _Mapping]] = ..., fetch_committed: _Optional[_Union[_groups_pb2.FetchCommitted, _Mapping]] = ..., share_subscribe: _Optional[_Union[_groups_pb2.ShareSubscribe, _Mapping]] = ..., acknowledge: _Optional[_Union[_groups_pb2.Acknowledge, _Mapping]] = ..., open_transactions: _Optional[_Union[_groups_pb2.OpenTransactions, _Mapping]] = ..., end_transaction: _Optional[_Union[_groups_pb2.EndTransaction, _Mapping]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
-    __slots__ = ("request", "welcome", "delivery", "acks", "attached", "subscribed", "unsubscribed", "error", "found_offset", "pong", "go_away", "metadata", "fetched", "joined", "left", "assignment", "released", "committed", "evicted", "share_subscribed", "share_delivery", "acknowledged", "opened_transactions", "ended_transaction", "aborted")
+    __slots__ = ("request", "welcome", "delivery", "acks", "attached", "subscribed", "unsubscribed", "error", "found_offset", "pong", "go_away", "metadata", "fetched", "published", "keys", "joined", "left", "assignment", "released", "committed", "evicted", "share_subscribed", "share_delivery", "acknowledged", "opened_transactions", "ended_transaction", "aborted")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +91,8 @@ class ServerFrame(_message.Message):
     GO_AWAY_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     FETCHED_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +118,8 @@ class ServerFrame(_message.Message):
     go_away: GoAway
     metadata: FetchMetadataResponse
     fetched: FetchResponse
+    published: PublishResponse
+    keys: ReadKeysResponse
     joined: _groups_pb2.Joined
     left: _groups_pb2.Left
     assignment: _groups_pb2.Assignment
@@ -124,7 +132,7 @@ class ServerFrame(_message.Message):
     opened_transactions: _groups_pb2.OpenedTransactions
     ended_transaction: _groups_pb2.EndedTransaction
     aborted: _groups_pb2.Aborted
-    def __init__(self, request: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., acks: _Optional[_Union[ProduceAcks, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., unsubscribed: _Optional[_Union[Unsubscribed, _Mapping]] = ..., error: _Optional[_Union[StreamError, _Mapping]] = ..., found_offset: _Optional[_Union[FoundOffset, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., metadata: _Optional[_Union[FetchMetadataResponse, _Mapping]] = ..., fetched: _Optional[_Union[FetchResponse, _Mapping]] = ..., joined: _Optional[_Union[_groups_pb2.Joined, _Mapping]] = ..., left: _Optional[_Union[_groups_pb2.Left, _Mapping]] = ..., assignment: _Optional[_Union[_groups_pb2.Assignment, _Mapping]] = ..., released: _Optional[_Union[_groups_pb2.Released, _Mapping]] = ..., committed: _Optional[_Union[_groups_pb2.Committed, _Mapping]] = ..., evicted: _Optional[_Union[_groups_pb2.Evicted, _Mapping]] = ..., share_subscribed: _Optional[_Union[_groups_pb2.ShareSubscribed, _Mapping]] = ..., share_delivery: _Optional[_Union[_groups_pb2.ShareDelivery, _Mapping]] = ..., acknowledged: _Optional[_Union[_groups_pb2.Acknowledged, _Mapping]] = ..., opened_transactions: _Optional[_Union[_groups_pb2.OpenedTransactions, _Mapping]] = ..., ended_transaction: _Optional[_Union[_groups_pb2.EndedTransaction, _Mapping]] = ..., aborted: _Optional[_Union[_groups_pb2.Aborted, _Mapping]] = ...) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., delivery: _Optional[_Union[Delivery, _Mapping]] = ..., acks: _Optional[_Union[ProduceAcks, _Mapping]] = ..., attached: _Optional[_Union[Attached, _Mapping]] = ..., subscribed: _Optional[_Union[Subscribed, _Mapping]] = ..., unsubscribed: _Optional[_Union[Unsubscribed, _Mapping]] = ..., error: _Optional[_Union[StreamError, _Mapping]] = ..., found_offset: _Optional[_Union[FoundOffset, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., metadata: _Optional[_Union[FetchMetadataResponse, _Mapping]] = ..., fetched: _Optional[_Union[FetchResponse, _Mapping]] = ..., published: _Optional[_Union[PublishResponse, _Mapping]] = ..., keys: _Optional[_Union[ReadKeysResponse, _Mapping]] = ..., joined: _Optional[_Union[_groups_pb2.Joined, _Mapping]] = ..., left: _Optional[_Union[_groups_pb2.Left, _Mapping]] = ..., assignment: _Optional[_Union[_groups_pb2.Assignment, _Mapping]] = ..., released: _Optional[_Union[_groups_pb2.Released, _Mapping]] = ..., committed: _Optional[_Union[_groups_pb2.Committed, _Mapping]] = ..., evicted: _Optional[_Union[_groups_pb2.Evicted, _Mapping]] = ..., share_subscribed: _Optional[_Union[_groups_pb2.ShareSubscribed, _Mapping]] = ..., share_delivery: _Optional[_Union[_groups_pb2.ShareDelivery, _Mapping]] = ..., acknowledged: _Optional[_Union[_groups_pb2.Acknowledged, _Mapping]] = ..., opened_transactions: _Optional[_Union[_groups_pb2.OpenedTransactions, _Mapping]] = ..., ended_transaction: _Optional[_Union[_groups_pb2.EndedTransaction, _Mapping]] = ..., aborted: _Optional[_Union[_groups_pb2.Aborted, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("client", "software", "heartbeats")
@@ -325,20 +333,22 @@ class Header(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Record(_message.Message):
-    __slots__ = ("key", "value", "headers", "timestamp_us", "offset", "partition")
+    __slots__ = ("key", "value", "headers", "timestamp_us", "offset", "partition", "expected")
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     value: bytes
     headers: _containers.RepeatedCompositeFieldContainer[Header]
     timestamp_us: int
     offset: int
     partition: int
-    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., timestamp_us: _Optional[int] = ..., offset: _Optional[int] = ..., partition: _Optional[int] = ...) -> None: ...
+    expected: int
+    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., timestamp_us: _Optional[int] = ..., offset: _Optional[int] = ..., partition: _Optional[int] = ..., expected: _Optional[int] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
     __slots__ = ("topic", "partition", "records", "acks", "producer_id", "producer_epoch", "sequence", "idempotency_key", "content_digest", "content_mac", "forwarded")
@@ -431,3 +441,67 @@ class FetchResponse(_message.Message):
     first_offset: int
     readable_end: int
     def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., next_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., batches: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., aborted: _Optional[_Iterable[_Union[_groups_pb2.AbortedTransaction, _Mapping]]] = ..., first_offset: _Optional[int] = ..., readable_end: _Optional[int] = ...) -> None: ...
+
+class ReadKeysRequest(_message.Message):
+    __slots__ = ("topic", "partition", "stale", "keys", "range", "history", "revision", "forwarded")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    FORWARDED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    stale: bool
+    keys: KeyList
+    range: KeyRange
+    history: KeyHistory
+    revision: KeyRevision
+    forwarded: bool
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., stale: _Optional[bool] = ..., keys: _Optional[_Union[KeyList, _Mapping]] = ..., range: _Optional[_Union[KeyRange, _Mapping]] = ..., history: _Optional[_Union[KeyHistory, _Mapping]] = ..., revision: _Optional[_Union[KeyRevision, _Mapping]] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+
+class KeyList(_message.Message):
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class KeyRange(_message.Message):
+    __slots__ = ("prefix", "after", "limit")
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    prefix: bytes
+    after: bytes
+    limit: int
+    def __init__(self, prefix: _Optional[bytes] = ..., after: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class KeyHistory(_message.Message):
+    __slots__ = ("key", "limit")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    limit: int
+    def __init__(self, key: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class KeyRevision(_message.Message):
+    __slots__ = ("key", "revision")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    revision: int
+    def __init__(self, key: _Optional[bytes] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class ReadKeysResponse(_message.Message):
+    __slots__ = ("records", "after", "last_stable_offset", "high_watermark")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LAST_STABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[Record]
+    after: bytes
+    last_stable_offset: int
+    high_watermark: int
+    def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., after: _Optional[bytes] = ..., last_stable_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ...) -> None: ...

@@ -60,6 +60,11 @@ class CometStub:
                 request_serializer=comet_dot_v1_dot_records__pb2.FetchRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_records__pb2.FetchResponse.FromString,
                 _registered_method=True)
+        self.ReadKeys = channel.unary_unary(
+                '/comet.v1.Comet/ReadKeys',
+                request_serializer=comet_dot_v1_dot_records__pb2.ReadKeysRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_records__pb2.ReadKeysResponse.FromString,
+                _registered_method=True)
         self.Acquire = channel.unary_unary(
                 '/comet.v1.Comet/Acquire',
                 request_serializer=comet_dot_v1_dot_groups__pb2.AcquireRequest.SerializeToString,
@@ -107,6 +112,13 @@ class CometServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadKeys(self, request, context):
+        """A topic as a table: the last record of each key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Acquire(self, request, context):
         """Share groups without a stream: for clients that come and go, such as those behind a gateway; see groups.proto.
         """
@@ -147,6 +159,11 @@ def add_CometServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=comet_dot_v1_dot_records__pb2.FetchRequest.FromString,
                     response_serializer=comet_dot_v1_dot_records__pb2.FetchResponse.SerializeToString,
+            ),
+            'ReadKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadKeys,
+                    request_deserializer=comet_dot_v1_dot_records__pb2.ReadKeysRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_records__pb2.ReadKeysResponse.SerializeToString,
             ),
             'Acquire': grpc.unary_unary_rpc_method_handler(
                     servicer.Acquire,
@@ -294,6 +311,33 @@ class Comet:
             '/comet.v1.Comet/Fetch',
             comet_dot_v1_dot_records__pb2.FetchRequest.SerializeToString,
             comet_dot_v1_dot_records__pb2.FetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Comet/ReadKeys',
+            comet_dot_v1_dot_records__pb2.ReadKeysRequest.SerializeToString,
+            comet_dot_v1_dot_records__pb2.ReadKeysResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,1 @@
+"""A topic as a table of keys: the last value of each."""
