@@ -49,6 +49,7 @@ from comet_gateway.routes import (
     documentation,
     fetch,
     groups,
+    kv,
     operations,
     partitions,
     produce,
@@ -127,7 +128,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
 
     admission = Admission(state.gatekeeper, state.security, state.traffic, config.limits)
     modules: list[Any] = [
-        produce, fetch, search, push, share_groups, groups, dead_letters, topics,
+        produce, fetch, search, kv, push, share_groups, groups, dead_letters, topics,
         partitions, brokers, alerts, calendars, operations, documentation,
     ]  # fmt: skip
     if config.dashboard:

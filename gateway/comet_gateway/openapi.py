@@ -25,6 +25,7 @@ Write, read and follow topics of a Comet cluster.
 """
 TAGS: Final = {
     "records": "Write and read records.",
+    "keys": "Topics as tables of keys and values: read, and set on a condition.",
     "push": "Follow topics as they grow: WebSocket and server-sent events.",
     "share groups": "Work in a share group without a session: acquire records, then acknowledge them, at any gateway.",
     "topics": "Create, inspect, change and delete topics.",

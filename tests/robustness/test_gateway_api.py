@@ -117,6 +117,7 @@ OF_SEVERAL: Final = (  # members or parameters that do not go together
     r".* threshold: give 0 or more for a rule of the kind .*",
     r".* channels: an e-mail needs a recipient in `to`",
     r".* NDJSON is written as it arrives, so it cannot have an idempotency key",
+    r".* If-None-Match takes only \*, and does not go with If-Match",
 )
 OF_TEXT: Final = (  # that no regular expression of JSON Schema can say, or of this gateway's settings
     r".* is not a (principal|role): .*",

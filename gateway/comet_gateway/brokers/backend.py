@@ -10,6 +10,7 @@ from typing import Self
 
 import comet
 from comet_gateway.brokers.catalog import Catalog
+from comet_gateway.brokers.key_tables import KeyTables
 from comet_gateway.brokers.leader_transfer import LeaderJob
 from comet_gateway.config import GatewayConfig
 from comet_gateway.dead_letters.registry import DeadLetterIndexes
@@ -28,6 +29,7 @@ class Backend:
         }
         self.reader = comet.Reader(config.bootstrap, name="gateway")
         self.share_client = comet.ShareClient(config.bootstrap, name="gateway")
+        self.key_tables = KeyTables(config.bootstrap)
         self.leaders = LeaderJob(self.admin)
         self.dead_letters = DeadLetterIndexes(self.admin, self.reader, config.limits)
         self._stack = AsyncExitStack()
@@ -39,6 +41,7 @@ class Backend:
             for producer in self.producers.values():
                 await stack.enter_async_context(producer)
             stack.push_async_callback(self.leaders.close)
+            stack.push_async_callback(self.key_tables.close)
             self._stack = stack.pop_all()
         return self
 

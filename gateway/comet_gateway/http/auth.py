@@ -127,6 +127,12 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
     ("GET", "/v1/topics/{topic}/partitions/{partition}/records/{offset}/value"): _VIEWER,
     ("GET", "/v1/topics/{topic}/search"): _VIEWER,
     ("GET", "/v1/topics/{topic}/export"): _VIEWER,
+    # keys
+    ("GET", "/v1/kv/{topic}"): _VIEWER,
+    ("GET", "/v1/kv-history/{topic}"): _VIEWER,
+    ("GET", "/v1/kv/{topic}/{key}"): _VIEWER,
+    ("PUT", "/v1/kv/{topic}/{key}"): _OPERATOR,
+    ("DELETE", "/v1/kv/{topic}/{key}"): _OPERATOR,
     # acts of administration
     **roles_of_acts(OPERATIONS.values()),
     # topics
@@ -165,6 +171,8 @@ ROLES: Final[Mapping[tuple[str, str], Role]] = {
 # Changes that are the normal work, thousands a second, and stored in the topic's or group's log anyway.
 UNAUDITED: Final[frozenset[tuple[str, str]]] = frozenset({
     ("POST", "/v1/topics/{topic}/records"),
+    ("PUT", "/v1/kv/{topic}/{key}"),
+    ("DELETE", "/v1/kv/{topic}/{key}"),
     ("PUT", "/v1/groups/{group}/offsets"),
     ("POST", "/v1/groups/{group}/acquire"),
     ("POST", "/v1/groups/{group}/ack"),

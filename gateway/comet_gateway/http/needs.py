@@ -63,6 +63,11 @@ NEEDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("GET", "/v1/topics/{topic}/partitions/{partition}/records/{offset}/value"): _READ,
     ("GET", "/v1/topics/{topic}/search"): _READ,
     ("GET", "/v1/topics/{topic}/export"): _READ,
+    ("GET", "/v1/kv/{topic}"): _READ,
+    ("GET", "/v1/kv-history/{topic}"): _READ,
+    ("GET", "/v1/kv/{topic}/{key}"): _READ,
+    ("PUT", "/v1/kv/{topic}/{key}"): ("write topic {topic}",),
+    ("DELETE", "/v1/kv/{topic}/{key}"): ("read topic {topic}", "write topic {topic}"),  # without a revision, it is read
     **{(route.method, route.path): _NOTHING for _, route in OPERATIONS.values()},
     ("GET", "/v1/topic-settings"): _NOTHING,
     ("GET", "/v1/topics/{topic}/offsets"): ("describe topic {topic}",),

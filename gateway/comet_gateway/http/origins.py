@@ -49,8 +49,8 @@ TLS_HEADERS: Final[HeaderPairs] = [(b"strict-transport-security", b"max-age=3153
 
 ALLOWED_METHODS: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 ALLOWED_HEADERS: Final = (
-    b"authorization, content-type, content-encoding, accept, idempotency-key, last-event-id, x-request-id, "
-    b"if-match, if-none-match"
+    b"authorization, content-type, content-encoding, accept, idempotency-key, if-match, if-none-match, last-event-id, "
+    b"x-request-id"
 )
 EXPOSED_HEADERS: Final = (
     b"x-request-id, retry-after, comet-cursor, comet-more, comet-next-offset, comet-log-start, comet-log-end, "

@@ -66,6 +66,11 @@ def each(records: Iterable[Single], values: Values = Values.AUTO) -> list[bytes]
     ]  # fmt: skip
 
 
+def key_and_value(key: bytes | None, value: bytes | None) -> bytes:
+    """The members of a record's key and value, each with a comma before it."""
+    return (b"" if key is None else _key(key)) + _auto(value)
+
+
 class _Keys(dict[bytes | None, bytes]):
     """A cache of encoded keys, since they repeat."""
 
