@@ -182,3 +182,25 @@ def test_dead_letters_are_chosen_in_one_way(up: Up) -> None:
     assert b"0/99" in up.run("dead-letters", "discard", "orders", "0/99", "--yes", code=ERROR).stderr
     up.run("dead-letters", "list", "missing", code=NOT_FOUND)
     up.run("dead-letters", "list", "--group", "g", code=USAGE)
+
+
+def test_kv_reads_and_writes_single_keys(up: Up) -> None:
+    up.run("topic", "create", "prices", "--partitions", "2")
+    assert up.run("kv", "create", "prices", "EURUSD", "1.08").stdout == b"revision 0\n"
+    assert b"REVISION_MISMATCH" in up.run("kv", "create", "prices", "EURUSD", "1", code=ERROR).stderr
+    new = up.run("kv", "put", "prices", "EURUSD", "-", "--revision", "0", "--json", feed=b'{"bid": 1.09}').stdout
+    assert json.loads(new) == {"revision": 1}
+    assert up.run("kv", "get", "prices", "EURUSD").stdout == b'{"bid": 1.09}\n'
+    assert up.run("kv", "get", "prices", "EURUSD", "--revision", "0").stdout == b"1.08\n"
+    assert up.run("kv", "keys", "prices", "EUR").stdout == b"EURUSD\n"
+    up.run("kv", "delete", "prices", "EURUSD", "--revision", "0", code=ERROR)
+    up.run("kv", "delete", "prices", "EURUSD")
+    assert b"KEY_NOT_FOUND" in up.run("kv", "get", "prices", "EURUSD", code=NOT_FOUND).stderr
+    up.run("kv", "delete", "prices", "EURUSD", code=NOT_FOUND)
+    lines = [json.loads(line) for line in up.run("kv", "history", "prices", "EURUSD").stdout.splitlines()]
+    assert [(one["revision"], one.get("value"), one.get("ended")) for one in lines] == [
+        (2, None, 1),
+        (1, {"bid": 1.09}, None),
+        (0, 1.08, None),
+    ]
+    up.run("kv", "watch", "prices", "EUR", "--key", "EURUSD", code=USAGE)

@@ -18,7 +18,7 @@ from comet.wire.version import VERSION
 # In the order of `comet --help`. The module of a command has its name, or the one below, and a function of that name,
 # with a class COMMAND if it is made in another way, or a group `app`.
 COMMANDS: Final = (
-    *("up", "broker", "gateway", "topic", "produce", "consume", "search", "export", "import", "group"),
+    *("up", "broker", "gateway", "topic", "produce", "consume", "search", "export", "import", "kv", "group"),
     *("dead-letters", "cluster", "acl", "key", "role", "quota", "alert", "calendar", "context", "security"),
     *("tui", "doctor", "bench", "demo"),
 )

@@ -46,6 +46,8 @@ _HINT: Final[dict[str, str]] = {
     "GROUP_NOT_EMPTY": "stop its members (comet group describe NAME lists them), or wait for their session timeout",
     "CALENDAR_NOT_FOUND": "list calendars: comet calendar list; fetch one: comet calendar import NAME",
     "CALENDAR_CHANGED": "see its version: comet calendar show NAME",
+    "KEY_NOT_FOUND": "list keys: comet kv keys TOPIC",
+    "REVISION_MISMATCH": "read it again: comet kv get TOPIC KEY",
     "NOT_LEADER": "the partition has no leader now; see the reason: comet cluster",
     "NOT_ENOUGH_REPLICAS": "see which brokers are missing: comet cluster; or produce with --acks 1",
     "TRUNCATED": "the end of the log was lost with a broker; continue with --from OFFSET or --from earliest",
