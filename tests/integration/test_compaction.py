@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -193,3 +194,33 @@ async def test_a_replica_that_kept_other_records_fetches_its_leaders(cluster: Lo
     end = leader.log.segments.active.base_offset
     assert not wrong.log.lost
     assert offsets_of(wrong, end) == offsets_of(leader, end)
+
+
+async def test_keys_are_read_and_compared_while_they_are_compacted(cluster: LocalCluster) -> None:
+    latest: Latest = {}
+    random = Random(5)
+    async with comet.KV(cluster.addresses, "t", connect=cluster.network.connect) as kv:
+        for _ in range(3):
+            await write(cluster, random, latest, 300)
+            async with comet.TransactionalProducer(
+                cluster.addresses, "tx", connect=cluster.network.connect
+            ) as producer:
+                for number in range(4):
+                    with suppress(RuntimeError):
+                        async with producer.transaction() as transaction:
+                            await transaction.send("t", b"%d" % number, key=b"tx")
+                            if number == 3:
+                                raise RuntimeError
+            latest[b"tx"] = b"2"
+            for key, value in latest.items():
+                entry = await kv.get(key)
+                assert (None if entry is None else entry.value) == value
+                if entry is not None and entry.value is not None:
+                    revision = await kv.update(key, entry.value + b"+", entry.revision)
+                    with pytest.raises(comet.RevisionMismatch):
+                        await kv.update(key, b"late", entry.revision)
+                    latest[key] = entry.value + b"+"
+                    assert (await kv.history(key))[0].revision == revision
+            await compacted(cluster)
+    found = await read(cluster)
+    assert {key: values[-1] for key, values in found.items()} == latest

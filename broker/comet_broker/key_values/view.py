@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from comet import records
 from comet.errors import CometError, CorruptRecords, Internal, InvalidArgument, Unavailable
-from comet.records import Batch, BatchHeader, Flag, marker_of
+from comet.records import Batch, BatchHeader, Flag, Marker, control_of
 from comet.v1 import records_pb2 as pb
 from comet.wire.corrupt import headers, opened
 from comet_broker import limits
@@ -65,6 +65,7 @@ class KeyView:
         self._newest: dict[bytes, KeyRecord] = {}  # of `pending`, by key
         self._reading: asyncio.Task[None] | None = None  # a worker takes in the log: nothing else touches the view
         self._reading_to = 0  # the end of the log as that task has it
+        self._replacements = partition.log.segments.replacements  # of segments by compacted ones, so far
         partition.readers.add(self, self, leader_only=False)
 
     # ---- Reader
@@ -140,6 +141,7 @@ class KeyView:
                 self._skip_deleted()
                 if self.read_end >= end:
                     break
+                self._notice_compaction()
                 await self._read_slice(end)
         except sqlite3.Error as error:
             raise self._failed(error) from error
@@ -187,6 +189,17 @@ class KeyView:
         """Continues at the log start if the records before it were deleted meanwhile."""
         self.read_end = max(self.read_end, self.partition.log.log_start)
 
+    def _notice_compaction(self) -> None:
+        """Begins again if a compaction may have removed the marker of a transaction whose records were taken in."""
+        replacements = self.partition.log.segments.replacements
+        if replacements == self._replacements:
+            return
+        self._replacements = replacements
+        if self.table.any_open or any(isinstance(row, TransactionEnd) for row in self._pending):
+            found = Unavailable(f"{self.partition} was compacted: its keys are being read again", retry_after_ms=50)
+            self.close(found)
+            raise found
+
     def _failed(self, error: sqlite3.Error) -> CometError:
         log.error("the table of the keys of %s failed, and is made again: %s", self.partition, error)
         found = Unavailable(f"the keys of {self.partition} are being read again: {error}", retry_after_ms=200)
@@ -201,9 +214,10 @@ class KeyView:
         """Takes in one batch, which is opened if it matters."""
         flags = header.flags
         if flags & _CONTROL:
-            marker = marker_of(batch())
-            end = TransactionEnd(header.base_offset, header.producer_id, header.producer_epoch, marker.commit)
-            self._add([end], high_watermark)
+            control = control_of(batch())
+            if isinstance(control, Marker):
+                end = TransactionEnd(header.base_offset, header.producer_id, header.producer_epoch, control.commit)
+                self._add([end], high_watermark)
         elif flags & _KEYS:
             rows = self._rows(batch())
             if flags & _TRANSACTIONAL:
