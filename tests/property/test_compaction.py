@@ -1,4 +1,4 @@
-"""Compaction against a list of records: the last record of each key stays, whatever the log and wherever it dies.
+"""Compaction against a list of records: the last record of each key stays, in any log, also if the process dies.
 
 Hypothesis draws a log of keys, tombstones, expiries, transactions, requests with a key, epochs and rolls, and a plan.
 """

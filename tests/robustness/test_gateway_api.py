@@ -88,6 +88,7 @@ BY_STATE: Final = (  # of the cluster
     r".* has the keys .*: revoke the one that is not used any more",
     r".* replicas need as many brokers, and .* are alive",
     r".* can never be met with .* replicas",
+    r".* partitions; their number can only grow",
     r".* group '.*' is a consumer group; use another name",
     r".* or an offset up to .*, not .*",
 )

@@ -120,7 +120,7 @@ class CompactionScenario(ClusterScenario):
         for host in world.up():
             host.look_for_trouble()
         await self._admin.close()
-        world.history.complaints += [f"nobody took this exception: {text}" for text in world.loop.unhandled]
+        world.history.complaints += [f"an exception was not handled: {text}" for text in world.loop.unhandled]
 
     # ---- clients
 

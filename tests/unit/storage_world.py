@@ -217,7 +217,7 @@ def append_plan(log: Log, plan: records.CompactionPlan, epoch: int = 1) -> int:
 
 
 def carry_out(log: Log, *, memory_bytes: int = 1 << 20, steps_max: int = 1 << 30) -> AppliedPlan | None:
-    """Carries out the plan that is due, all of it; None if there is none, or after so many steps."""
+    """Carries out the plan that is due, all of it; None if there is none, or after `steps_max` steps."""
     begun = log.compaction.begin(log.log_end, memory_bytes)
     if begun is None:
         sync(log)  # a segment was rolled

@@ -28,7 +28,7 @@ class LastPlan(NamedTuple):
 def plan_compaction(
     segments: Sequence[SegmentFacts], config: TopicConfig, now_us: int, limit: int, last: LastPlan | None
 ) -> CompactionPlan | None:
-    """The plan for the full segments below `limit`; None if there is no need.
+    """The plan for the full segments below `limit`; None without a need.
 
     >>> old = [SegmentFacts(0, 100, bytes=10, last_append_us=0), SegmentFacts(100, 200, bytes=10, last_append_us=0)]
     >>> plan_compaction(old, TopicConfig(), now_us=9, limit=200, last=None).clean_end

@@ -152,7 +152,8 @@ class Rewriting:
     # ---- 1: which records stay
 
     def _mark(self, classes: int) -> Generator[None, None, bool]:
-        """Sets the bits; False if the keys of one of so many classes are more than the memory holds."""
+        """Sets the bits; False if the memory does not hold the keys of one of that number of
+        classes."""
         self._staying = bytearray()
         for number in range(classes):
             last: dict[bytes | None, int] = {}
