@@ -4,7 +4,7 @@
                           └─ a committed plan is due  ─► a task: Round.step after step, at the broker's rate
 
 A replica whose digest differs from the leader's has other records than the leader: its log counts as damaged below the
-plan's end, and is fetched again.
+plan's end, and is fetched again. So does what a round cannot read. A round that fails is begun again after RETRY_S.
 
 Owned by a Partition. One partition of a broker at a time works, so that its memory is that of one round.
 """
@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from comet import records
 from comet.errors import CometError
@@ -24,8 +24,10 @@ from comet_broker.core.watermarks import Watermarks
 from comet_broker.partitions.context import PartitionContext, Replica
 from comet_broker.partitions.flushing import Flushing
 from comet_broker.partitions.readers import Readers
-from comet_broker.storage.compaction import CannotCompact, Rewritten, Round
+from comet_broker.storage.compaction import CannotCompact, DamagedSource, Rewritten, Round
 from comet_broker.storage.rewrite import SLICE_BYTES
+
+RETRY_S: Final = 60.0
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -52,7 +54,7 @@ class PartitionCompaction:
         self._idle.set()
         self._partition = partition
         self._lock = lock
-        self._given_up = -1  # the plan that could not be carried out
+        self._again_at = 0.0  # after a failure
         self._compared = -1  # the plan whose digest was compared
 
     def check(self) -> None:
@@ -65,11 +67,10 @@ class PartitionCompaction:
         planned = notes.planned
         if planned is not None and planned.offset < partition.watermarks.committed:
             self._compare()
-        if notes.due is None or notes.due.offset == self._given_up:
+        if notes.due is None:
             if storage.config.compacts:
                 self._plan()
-            return
-        if not partition.context.compacting.locked():
+        elif not partition.context.compacting.locked() and partition.context.clock.monotonic() >= self._again_at:
             self._idle.clear()
             partition.context.tasks.spawn(self._run(), f"compact {partition}")
 
@@ -117,13 +118,17 @@ class PartitionCompaction:
         partition = self._partition
         context = partition.context
         try:
+            if context.compacting.locked():
+                return  # another partition was quicker: the next check
             async with context.compacting:
                 await self._carry_out()
         except (CannotCompact, CometError, OSError) as error:
-            due = partition.log.compaction.notes.due
-            self._given_up = -1 if due is None or isinstance(error, CometError) else due.offset
+            self._again_at = context.clock.monotonic() + RETRY_S
             if partition.closed is None:
                 log.warning("%s is not compacted: %s", partition, error)
+            if isinstance(error, DamagedSource):
+                partition.log.state.quarantine(error.first, error.end)
+                context.disqualify(partition)
         finally:
             self._idle.set()
 

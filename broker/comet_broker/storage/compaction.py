@@ -24,12 +24,12 @@ from comet_broker.storage.checkpoint import raise_checkpoint
 from comet_broker.storage.compaction_notes import AppliedPlan, CompactionNotes, write_notes
 from comet_broker.storage.deletion import Deletion
 from comet_broker.storage.layout import index_name
-from comet_broker.storage.rewrite import CannotCompact, Rewriting, Rewritten, Work
+from comet_broker.storage.rewrite import CannotCompact, DamagedSource, Rewriting, Rewritten, Work
 from comet_broker.storage.segment_list import SegmentList
 from comet_broker.storage.state import LogFolder, LogState
 from comet_broker.storage.sync import SyncState
 
-__all__ = ["CannotCompact", "Compaction", "Rewritten", "Round"]
+__all__ = ["CannotCompact", "Compaction", "DamagedSource", "Rewritten", "Round"]
 
 
 class Round:

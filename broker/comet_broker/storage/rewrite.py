@@ -46,6 +46,15 @@ class CannotCompact(Exception):
     """The log cannot be compacted now: it is damaged, or its segments have changed."""
 
 
+class DamagedSource(CannotCompact):
+    """Offsets from `first` up to `end` cannot be read."""
+
+    def __init__(self, first: int, end: int) -> None:
+        super().__init__(f"offsets {first} to {end - 1} are damaged")
+        self.first = first
+        self.end = end
+
+
 class Work(NamedTuple):
     """What is rewritten: sealed segments that follow each other."""
 
@@ -132,7 +141,7 @@ class Rewriting:
             if source.truncations != truncations or source.gone:
                 raise CannotCompact("the log was truncated meanwhile")
             if isinstance(item, Damage):
-                raise CannotCompact(f"offset {item.first} is damaged")
+                raise DamagedSource(item.first, source.next_offset if item.end is None else item.end)
             length = item.header.length
             self._read_bytes += length
             yield item.header, window.at(item.position, length)[:length]

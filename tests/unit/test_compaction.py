@@ -1,0 +1,117 @@
+"""When a partition is compacted, and what stands in the way of a round."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from comet.records import ROUNDS_MAX, CompactionPlan, CompactionRound
+from comet.settings.topic import CleanupPolicy, TopicConfig
+from comet_broker.core.compaction import LastPlan, plan_compaction
+from comet_broker.core.retention import SegmentFacts
+from comet_broker.storage.compaction import DamagedSource
+from comet_broker.storage.memory import MemoryFiles
+from tests.unit.storage_world import World, append_plan, carry_out, sync
+
+SECOND = 1_000_000
+NOW = 1_000 * SECOND
+
+
+def config(**settings: int) -> TopicConfig:
+    return TopicConfig(cleanup_policy=CleanupPolicy.COMPACT, **settings)
+
+
+def segments(*sizes: int, age_s: int = 100) -> list[SegmentFacts]:
+    """Full segments of 100 offsets each, all of one age."""
+    return [SegmentFacts(100 * at, 100 * at + 100, size, NOW - age_s * SECOND) for at, size in enumerate(sizes)]
+
+
+def last(clean_end: int, *rounds: tuple[int, int], tombstones: int = 0, tombstones_end: int = 0) -> LastPlan:
+    plan = CompactionPlan(clean_end, NOW, tombstones_end, rounds=tuple(CompactionRound(*one) for one in rounds))
+    return LastPlan(plan, offset=1_000, digest=7, tombstones=tombstones)
+
+
+def end_of(plan: CompactionPlan | None) -> int | None:
+    return None if plan is None else plan.clean_end
+
+
+def test_a_plan_covers_full_segments_below_the_limit() -> None:
+    assert end_of(plan_compaction(segments(10, 10, 10), config(), NOW, 250, None)) == 200
+    assert plan_compaction(segments(10), config(), NOW, 99, None) is None
+    assert plan_compaction([], config(), NOW, 99, None) is None
+
+
+def test_a_plan_waits_until_enough_is_new() -> None:
+    known = last(300)
+    assert plan_compaction(segments(10, 10, 10, 29), config(), NOW, 400, known) is None
+    assert end_of(plan_compaction(segments(10, 10, 10, 30), config(), NOW, 400, known)) == 400
+    assert end_of(plan_compaction(segments(10, 10, 10, 4), config(min_dirty_percent=10), NOW, 400, known)) == 400
+
+
+def test_young_segments_wait_and_old_ones_do_not() -> None:
+    young = segments(10, 10, age_s=5)
+    assert plan_compaction(young, config(min_compaction_lag_ms=6_000), NOW, 200, None) is None
+    assert end_of(plan_compaction(young, config(min_compaction_lag_ms=4_000), NOW, 200, None)) == 200
+    little = segments(100, 1, age_s=5)
+    assert plan_compaction(little, config(max_compaction_lag_ms=6_000), NOW, 200, last(100)) is None
+    assert end_of(plan_compaction(little, config(max_compaction_lag_ms=4_000), NOW, 200, last(100))) == 200
+
+
+def test_tombstones_go_a_while_after_the_first_plan_that_met_them() -> None:
+    met = (100, NOW - 50 * SECOND), (200, NOW - 10 * SECOND)
+    keep = config(delete_retention_ms=20_000)
+    plan = plan_compaction(segments(10, 10), keep, NOW, 200, last(200, *met, tombstones=3))
+    assert plan is not None and (plan.clean_end, plan.tombstones_end) == (200, 100)
+    assert plan.rounds == (CompactionRound(*met[1]),), "those below are not needed any more"
+    assert (plan.checked, plan.digest) == (1_000, 7)
+    assert plan_compaction(segments(10, 10), keep, NOW, 200, last(200, *met)) is None, "no tombstone is there"
+    done = last(200, met[1], tombstones=3, tombstones_end=100)
+    assert plan_compaction(segments(10, 10), keep, NOW, 200, done) is None, "the others have time left"
+
+
+def test_the_rounds_of_a_plan_are_bounded_and_tombstones_then_live_longer() -> None:
+    rounds = [(at + 1, NOW - SECOND) for at in range(ROUNDS_MAX)]
+    plan = plan_compaction(segments(10, 10), config(), NOW, 200, last(100, *rounds))
+    assert plan is not None and len(plan.rounds) == ROUNDS_MAX
+    assert plan.rounds[0].clean_end == 2 and plan.rounds[-1] == CompactionRound(200, NOW)
+
+
+def test_a_damaged_segment_is_reported_with_its_offsets() -> None:
+    world = World(MemoryFiles(Random(1)))
+    world.fill(3)
+    sync(world.log)
+    end = world.log.segments.active.base_offset
+    append_plan(world.log, CompactionPlan(end, 1))
+    sync(world.log)
+    first = world.log.segments.all[0]
+    world.files._seen[first.path].seen[5_000] ^= 1  # type: ignore[attr-defined]
+    with pytest.raises(DamagedSource) as caught:
+        carry_out(world.log)
+    assert 0 < caught.value.first < caught.value.end < first.next_offset
+    assert world.log.compaction.notes.due is not None
+
+
+def test_nothing_is_compacted_before_what_producers_wrote_is_on_disk() -> None:
+    world = World(MemoryFiles(Random(1)))
+    world.fill(3)
+    sync(world.log)
+    append_plan(world.log, CompactionPlan(world.log.segments.active.base_offset, 1))
+    snapshots = world.log.durability.sync_state.snapshots
+    kept, snapshots[:] = list(snapshots), [0]
+    assert world.log.compaction.begin(world.log.log_end, 1 << 20) is None
+    snapshots[:] = kept
+    begun = world.log.compaction.begin(world.log.log_end, 1 << 20)
+    assert begun is not None
+    begun.release()
+
+
+def test_a_plan_is_not_carried_out_before_it_is_committed() -> None:
+    world = World(MemoryFiles(Random(1)))
+    world.fill(3)
+    sync(world.log)
+    offset = append_plan(world.log, CompactionPlan(world.log.segments.active.base_offset, 1))
+    assert world.log.compaction.begin(offset, 1 << 20) is None
+    begun = world.log.compaction.begin(offset + 1, 1 << 20)
+    assert begun is not None
+    begun.release()
