@@ -40,7 +40,7 @@ DENIED: Final = {"FORBIDDEN", "TOPIC_NOT_FOUND", "GROUP_NOT_FOUND"}
 PARAMETERS: Final = {
     "topic": TOPIC, "group": GROUP, "partition": "0", "offset": "0", "broker": "1", "version": "v", "path": "p",
     "file": "f", "principal": "user:bob", "id": "0123456789ab",
-    "alert": "0123456789ab", "calendar": "XNYS",
+    "alert": "0123456789ab", "calendar": "XNYS", "key": "k",
 }  # fmt: skip
 BODIES: Final[dict[tuple[str, str], Any]] = {
     ("POST", "/v1/topics/{topic}/records"): {"value": 1},
@@ -59,6 +59,7 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
         "zone": "UTC",
         "sessions": [{"date": "2026-11-27", "open": "2026-11-27T08:00", "close": "2026-11-27T16:00"}],
     },
+    ("PUT", "/v1/kv/{topic}/{key}"): {"bid": 1},
     ("POST", "/v1/leaders/move"): {},
     ("POST", "/v1/roles/grant"): {"role": "role:a", "principal": "user:bob"},
     ("POST", "/v1/roles/revoke"): {"role": "role:a", "principal": "user:bob"},
@@ -66,6 +67,7 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
 QUERIES: Final[dict[tuple[str, str], dict[str, str]]] = {
     ("POST", "/v1/dead-letters/{topic}/redrive"): {"dry_run": "true"},
     ("POST", "/v1/dead-letters/{topic}/discard"): {"dry_run": "true"},
+    ("GET", "/v1/kv-history/{topic}"): {"key": "k"},
     ("GET", "/v1/rules/explain"): {"principal": "user:a", "operation": "read", "kind": "topic", "name": "t"},
 }
 ALSO: Final[dict[tuple[str, str], tuple[str, ...]]] = {  # by the body
