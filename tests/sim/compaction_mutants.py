@@ -16,7 +16,6 @@ from comet_broker.partitions import follower_state, log_reader
 from comet_broker.storage import compaction as storage
 from comet_broker.storage.compaction import Compaction
 from comet_broker.storage.extent import Extent
-from comet_broker.storage.new_segment import NewSegment
 from comet_broker.storage.rewrite import Rewriting, Rewritten, Work
 from comet_broker.storage.segment import Segment
 from tests.sim.cluster_profile import ClusterProfile
@@ -59,17 +58,6 @@ def keep_aborted_records() -> list[Patch]:
     return [(storage, "Rewriting", begin)]
 
 
-@mutant("the newest segments are compacted first: a deleted key comes back after a crash", "kill", "kill_all")
-def newest_segments_first() -> list[Patch]:
-    real = Rewriting._groups
-
-    def groups(self: Rewriting) -> list[tuple[Segment, ...]]:
-        found: list[tuple[Segment, ...]] = [(source,) for group in real(self) for source in group]
-        return found[::-1]
-
-    return [(Rewriting, "_groups", groups)]
-
-
 @mutant("a follower takes a batch that it has in part as it is", "kill", "pause", "partition", "power_cut")
 def take_a_batch_twice() -> list[Patch]:
     def part_from(batch: memoryview, _: int) -> memoryview:
@@ -77,16 +65,6 @@ def take_a_batch_twice() -> list[Patch]:
 
     patches: list[Patch] = [(follower_state, "_part_from", part_from)]
     return patches
-
-
-@mutant("a new segment is put in place before it is synced", "power_cut", "power_cut_all", caught_by=1)
-def rename_before_the_sync() -> list[Patch]:
-    def finish(self: NewSegment) -> None:
-        self._flush()
-        self.segment.seal()
-        self.segment.synced = True
-
-    return [(NewSegment, "finish", finish)]
 
 
 @mutant("the oldest segment is left out: what is superseded in it stays")

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from comet import records
 from comet.records import ROUNDS_MAX, CompactionPlan, CompactionRound
 from comet.settings.topic import CleanupPolicy, TopicConfig
 from comet_broker.core.compaction import LastPlan, plan_compaction
 from comet_broker.core.retention import SegmentFacts
+from comet_broker.storage import rewrite
 from comet_broker.storage.compaction import DamagedSource
+from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
-from tests.unit.storage_world import World, append_plan, carry_out, sync
+from tests.unit.dying_files import Died, DyingFiles
+from tests.unit.storage_world import World, append_plan, carry_out, stored, sync
 
 SECOND = 1_000_000
 NOW = 1_000 * SECOND
-
-
-def config(**settings: int) -> TopicConfig:
-    return TopicConfig(cleanup_policy=CleanupPolicy.COMPACT, **settings)
+COMPACT = TopicConfig(cleanup_policy=CleanupPolicy.COMPACT)
 
 
 def segments(*sizes: int, age_s: int = 100) -> list[SegmentFacts]:
@@ -37,30 +39,32 @@ def end_of(plan: CompactionPlan | None) -> int | None:
 
 
 def test_a_plan_covers_full_segments_below_the_limit() -> None:
-    assert end_of(plan_compaction(segments(10, 10, 10), config(), NOW, 250, None)) == 200
-    assert plan_compaction(segments(10), config(), NOW, 99, None) is None
-    assert plan_compaction([], config(), NOW, 99, None) is None
+    assert end_of(plan_compaction(segments(10, 10, 10), COMPACT, NOW, 250, None)) == 200
+    assert plan_compaction(segments(10), COMPACT, NOW, 99, None) is None
+    assert plan_compaction([], COMPACT, NOW, 99, None) is None
 
 
 def test_a_plan_waits_until_enough_is_new() -> None:
     known = last(300)
-    assert plan_compaction(segments(10, 10, 10, 29), config(), NOW, 400, known) is None
-    assert end_of(plan_compaction(segments(10, 10, 10, 30), config(), NOW, 400, known)) == 400
-    assert end_of(plan_compaction(segments(10, 10, 10, 4), config(min_dirty_percent=10), NOW, 400, known)) == 400
+    assert plan_compaction(segments(10, 10, 10, 29), COMPACT, NOW, 400, known) is None
+    assert end_of(plan_compaction(segments(10, 10, 10, 30), COMPACT, NOW, 400, known)) == 400
+    assert (
+        end_of(plan_compaction(segments(10, 10, 10, 4), replace(COMPACT, min_dirty_percent=10), NOW, 400, known)) == 400
+    )
 
 
 def test_young_segments_wait_and_old_ones_do_not() -> None:
     young = segments(10, 10, age_s=5)
-    assert plan_compaction(young, config(min_compaction_lag_ms=6_000), NOW, 200, None) is None
-    assert end_of(plan_compaction(young, config(min_compaction_lag_ms=4_000), NOW, 200, None)) == 200
+    assert plan_compaction(young, replace(COMPACT, min_compaction_lag_ms=6_000), NOW, 200, None) is None
+    assert end_of(plan_compaction(young, replace(COMPACT, min_compaction_lag_ms=4_000), NOW, 200, None)) == 200
     little = segments(100, 1, age_s=5)
-    assert plan_compaction(little, config(max_compaction_lag_ms=6_000), NOW, 200, last(100)) is None
-    assert end_of(plan_compaction(little, config(max_compaction_lag_ms=4_000), NOW, 200, last(100))) == 200
+    assert plan_compaction(little, replace(COMPACT, max_compaction_lag_ms=6_000), NOW, 200, last(100)) is None
+    assert end_of(plan_compaction(little, replace(COMPACT, max_compaction_lag_ms=4_000), NOW, 200, last(100))) == 200
 
 
 def test_tombstones_go_a_while_after_the_first_plan_that_met_them() -> None:
     met = (100, NOW - 50 * SECOND), (200, NOW - 10 * SECOND)
-    keep = config(delete_retention_ms=20_000)
+    keep = replace(COMPACT, delete_retention_ms=20_000)
     plan = plan_compaction(segments(10, 10), keep, NOW, 200, last(200, *met, tombstones=3))
     assert plan is not None and (plan.clean_end, plan.tombstones_end) == (200, 100)
     assert plan.rounds == (CompactionRound(*met[1]),), "those below are not needed any more"
@@ -72,7 +76,7 @@ def test_tombstones_go_a_while_after_the_first_plan_that_met_them() -> None:
 
 def test_the_rounds_of_a_plan_are_bounded_and_tombstones_then_live_longer() -> None:
     rounds = [(at + 1, NOW - SECOND) for at in range(ROUNDS_MAX)]
-    plan = plan_compaction(segments(10, 10), config(), NOW, 200, last(100, *rounds))
+    plan = plan_compaction(segments(10, 10), COMPACT, NOW, 200, last(100, *rounds))
     assert plan is not None and len(plan.rounds) == ROUNDS_MAX
     assert plan.rounds[0].clean_end == 2 and plan.rounds[-1] == CompactionRound(200, NOW)
 
@@ -90,6 +94,49 @@ def test_a_damaged_segment_is_reported_with_its_offsets() -> None:
         carry_out(world.log)
     assert 0 < caught.value.first < caught.value.end < first.next_offset
     assert world.log.compaction.notes.due is not None
+
+
+def of_key(key: bytes, *values: bytes | None) -> tuple[records.BatchHeader, memoryview]:
+    data = memoryview(b"".join(records.encode(values, keys=[key] * len(values), timestamps=1)))
+    return records.verify(data, stamped=False), data
+
+
+def last_of(log: Log, key: bytes) -> list[bytes | None]:
+    batches = [records.decode(data) for header, data in stored(log) if not header.control]
+    return [value for one in batches for at, value in zip(one.keys, one.values, strict=True) if at == key]
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_a_deleted_key_does_not_come_back_wherever_a_round_ends(monkeypatch: pytest.MonkeyPatch, power: bool) -> None:
+    monkeypatch.setattr(rewrite, "SOURCES_MAX", 1)  # each segment for itself
+    seen: set[tuple[bytes | None, ...]] = set()
+    for dies_at in range(1, 200):
+        files = DyingFiles(Random(dies_at))
+        log = World(files).log
+        log.append(*of_key(b"a", b"old"), 1)
+        log.segments.roll()
+        log.append(*of_key(b"b", b"1" * 100), 1)
+        log.segments.roll()
+        log.append(*of_key(b"a", None), 1)
+        log.segments.roll()
+        end = log.log_end
+        append_plan(log, CompactionPlan(end, 1, tombstones_end=end))
+        sync(log)
+        files.dies_at = files.changes + dies_at
+        try:
+            carry_out(log)
+            done = True
+        except Died:
+            done = False
+        files.dies_at = -1
+        if power:
+            files.crash()
+        found = last_of(World(files).log, b"a")
+        assert not found or found[-1] is None, f"it is back after change {dies_at}"
+        seen.add(tuple(found))
+        if done:
+            break
+    assert done and seen == {(b"old", None), (None,), ()}
 
 
 def test_nothing_is_compacted_before_what_producers_wrote_is_on_disk() -> None:
