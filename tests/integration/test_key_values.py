@@ -144,6 +144,18 @@ async def test_a_read_beyond_its_limits_is_refused(broker: Broker, call: Call, w
     assert isinstance(error_from_pb((await client.answer()).error.error), comet.InvalidArgument)
 
 
+async def test_a_record_without_a_key_is_no_revision_of_an_empty_one(broker: Broker, call: Call) -> None:
+    await topic(call)
+    records = [pb.Record(value=b"no key"), pb.Record(key=b"", value=b"an empty key")]
+    await call(
+        "comet.v1.Comet/Publish", pb.PublishRequest(topic="t", partition=0, records=records, acks=types.ACKS_ALL)
+    )
+    for revision, found in ((0, []), (1, [b"an empty key"])):
+        request = pb.ReadKeysRequest(topic="t", revision=pb.KeyRevision(key=b"", revision=revision))
+        answer = await call("comet.v1.Comet/ReadKeys", request)
+        assert [record.value for record in answer.records] == found
+
+
 async def test_answers_are_bounded(broker: Broker, call: Call) -> None:
     await topic(call)
     keys = [b"%d" % at for at in range(5)]

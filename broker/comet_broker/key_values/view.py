@@ -27,12 +27,12 @@ from typing import Final, NamedTuple
 from comet import records
 from comet.errors import CometError, CorruptRecords, Internal, InvalidArgument, Unavailable
 from comet.records import Batch, BatchHeader, Flag, Marker, control_of
-from comet.v1 import records_pb2 as pb
 from comet.wire.corrupt import headers, opened
 from comet_broker import limits
 from comet_broker.key_values.table import KeyRecord, KeyTable
 from comet_broker.partitions.log_reader import LogReader, read_waiting
 from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.record_messages import record_messages
 from comet_broker.storage.extent import Extent
 
 log = logging.getLogger(__name__)
@@ -230,13 +230,10 @@ class KeyView:
 
     def _rows(self, batch: Batch) -> list[KeyRecord]:
         """The records of a batch with a key, from `read_end` on."""
-        since = self.read_end
         return [
-            KeyRecord(key, offset, value is not None, _encoded(offset, value, key, named, when))
-            for offset, value, key, named, when in zip(
-                batch.offsets, batch.values, batch.keys, batch.headers, batch.timestamps, strict=True
-            )
-            if key is not None and offset >= since
+            KeyRecord(record.key, record.offset, record.HasField("value"), record.SerializeToString())
+            for record in record_messages(batch, self.read_end)
+            if record.HasField("key")
         ]
 
     def _add(self, rows: Sequence[KeyRecord | TransactionEnd], high_watermark: int) -> None:
@@ -325,12 +322,3 @@ def _retrieve(task: asyncio.Task[None]) -> None:
     """Takes note of its error, which the calls raise that still wait for it."""
     if not task.cancelled():
         task.exception()
-
-
-def _encoded(
-    offset: int, value: bytes | None, key: bytes, named: Sequence[tuple[str, bytes]], timestamp_us: int
-) -> bytes:
-    record = pb.Record(key=key, value=value, timestamp_us=timestamp_us, offset=offset)
-    for name, content in named:
-        record.headers.add(name=name, value=content)
-    return record.SerializeToString()

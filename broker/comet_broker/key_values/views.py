@@ -17,17 +17,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from comet.errors import CometError, InvalidArgument, LimitExceeded, RevisionMismatch, Unavailable
-from comet.records import Batch, BatchHeader
+from comet.errors import InvalidArgument, LimitExceeded, RevisionMismatch, Unavailable
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
 from comet.wire.corrupt import headers, opened
 from comet_broker import limits
 from comet_broker.env import Env
 from comet_broker.key_values.view import KeyView
-from comet_broker.partitions.log_reader import LogReader, read_waiting
+from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import check_settled
 from comet_broker.partitions.partition import Partition
+from comet_broker.partitions.record_messages import counts, record_messages
 
 ABSENT: Final = -1  # as a revision: no record, or a tombstone
 _ANSWER_BYTES: Final = limits.READ_KEYS_BYTES_MAX
@@ -151,28 +151,19 @@ class KeyViews:
             if offset < partition.log.log_start or size >= _ANSWER_BYTES:
                 break
             record = await self._at(partition, offset)
-            if record is not None and record.key == key:
+            if record is not None and record.HasField("key") and record.key == key:
                 found.append(record.SerializeToString())
                 size += len(found[-1])
         return found
 
     async def _at(self, partition: Partition, offset: int) -> pb.Record | None:
-        try:
-            extent = partition.log.extent(offset)
-        except CometError as error:
-            raise partition.explain(error) from error
-        try:
-            data, size, _ = await self._env.worker.run(lambda: read_waiting(extent, _LOOKUP_BYTES))
-        except CometError as error:
-            raise partition.explain(error) from error
-        except OSError as error:
-            raise self._reader.unreadable(partition, error) from error
-        finally:
-            extent.release()
-        for start, header in headers(data[:size]):
-            if header.base_offset <= offset < header.next_offset and not _aborted(partition, header):
+        data, next_offset = await self._reader.read_from(partition, offset, None, _LOOKUP_BYTES)
+        aborted = partition.watermarks.isolation.aborted(offset, next_offset)
+        for start, header in headers(data):
+            if header.base_offset <= offset < header.next_offset and counts(header, aborted):
                 batch = opened(header, data, start, partition.topic, partition.index)
-                return _record_at(batch.offsets.index(offset), batch) if offset in batch.offsets else None
+                found = next(record_messages(batch, offset), None)
+                return found if found is not None and found.offset == offset else None
         return None
 
     # ---- views
@@ -264,27 +255,6 @@ def _mismatch(partition: Partition, key: bytes, expected: int, actual: int) -> R
         "nothing was written: read it again",
         details={"revision": str(actual)},
     )
-
-
-def _aborted(partition: Partition, header: BatchHeader) -> bool:
-    """Whether the batch is of an aborted transaction, or a marker."""
-    if not header.transactional:
-        return False
-    aborted = partition.watermarks.isolation.aborted(header.base_offset, header.next_offset)
-    mine = (header.producer_id, header.producer_epoch)
-    return header.control or any((one.producer_id, one.epoch) == mine for one in aborted)
-
-
-def _record_at(index: int, batch: Batch) -> pb.Record:
-    record = pb.Record(
-        key=batch.keys[index],
-        value=batch.values[index],
-        timestamp_us=batch.timestamps[index],
-        offset=batch.offsets[index],
-    )
-    for name, content in batch.headers[index]:
-        record.headers.add(name=name, value=content)
-    return record
 
 
 def _answer(partition: Partition, view: KeyView, request: pb.ReadKeysRequest) -> pb.ReadKeysResponse:

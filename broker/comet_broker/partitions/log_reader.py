@@ -45,6 +45,22 @@ class LogReader:
         """Whole batches, read on a worker thread; see `read_waiting`."""
         return await self.worker.run(lambda: read_waiting(extent, room, prefix_bytes))
 
+    async def read_from(self, partition: Partition, offset: int, end: int | None, room: int) -> tuple[memoryview, int]:
+        """Whole batches from the one that holds `offset`, and the offset after them. Raises what a client is told."""
+        try:
+            extent = partition.log.extent(offset, end)
+        except CometError as error:
+            raise partition.explain(error) from error
+        try:
+            data, size, next_offset = await self.read(extent, room)
+        except CometError as error:
+            raise partition.explain(error) from error
+        except OSError as error:
+            raise self.unreadable(partition, error) from error
+        finally:
+            extent.release()
+        return data[:size], next_offset
+
     @staticmethod
     def unreadable(partition: Partition, error: OSError) -> CometError:
         """Logs that the disk cannot be read; returns the error for clients."""

@@ -43,6 +43,7 @@ from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.range_read import Ranges, answer_later, end_of
+from comet_broker.partitions.record_messages import counts, record_messages
 from comet_broker.partitions.shared_answers import SharedAnswers
 from comet_broker.partitions.topics import TopicTable
 
@@ -358,20 +359,7 @@ class UnaryRecords:
         """Whole batches from the one that holds `offset`."""
         if partition.closed is not None:
             raise partition.closed
-        room = bytes_max + BATCH_OVERHEAD_BYTES
-        try:
-            extent = partition.log.extent(offset, end)
-        except CometError as error:
-            raise partition.explain(error) from error
-        try:
-            data, size, next_offset = await self._reader.read(extent, room)
-        except CometError as error:
-            raise partition.explain(error) from error
-        except OSError as error:
-            raise self._reader.unreadable(partition, error) from error
-        finally:
-            extent.release()
-        return data[:size], next_offset
+        return await self._reader.read_from(partition, offset, end, bytes_max + BATCH_OVERHEAD_BYTES)
 
 
 async def _done(parts: list[Coroutine[Any, Any, Accepted]], *, at_once: bool) -> list[Accepted]:
@@ -430,42 +418,17 @@ def _fetched(partition: Partition, found: list[pb.Record], next_offset: int, siz
     )
 
 
-def _counts(header: records.BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
-    """Whether the batch is data, and not of an aborted transaction."""
-    if header.control:
-        return False
-    if not header.transactional:
-        return True
-    return all(
-        (one.producer_id, one.epoch) != (header.producer_id, header.producer_epoch)
-        or not one.first <= header.base_offset < one.end
-        for one in aborted
-    )
-
-
 def _records(
     partition: Partition, data: memoryview, offset: int, aborted: Sequence[AbortedTransaction]
 ) -> Iterator[pb.Record | CorruptRecords]:
     """The records at or after `offset` as messages, without those of aborted transactions. An unreadable batch is
     replaced by its error."""
     for start, header in headers(data):
-        if not _counts(header, aborted) or header.next_offset <= offset:
+        if not counts(header, aborted) or header.next_offset <= offset:
             continue
         try:
             batch = opened(header, data, start, partition.topic, partition.index, since=offset)
         except CorruptRecords as error:
             yield error
             return
-        for at, value, key, names, when in zip(
-            batch.offsets, batch.values, batch.keys, batch.headers, batch.timestamps, strict=True
-        ):
-            if at < offset:
-                continue
-            record = pb.Record(offset=at, timestamp_us=when)
-            if value is not None:
-                record.value = value
-            if key is not None:
-                record.key = key
-            for name, content in names:
-                record.headers.add(name=name, value=content)
-            yield record
+        yield from record_messages(batch, offset)

@@ -1,0 +1,34 @@
+"""Records of batches as messages of the protocol, for the calls that answer with single records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from comet.records import Batch, BatchHeader
+from comet.v1 import records_pb2 as pb
+from comet_broker.core.isolation import AbortedTransaction
+
+
+def counts(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
+    """Whether the batch is data, and not of an aborted transaction."""
+    if header.control:
+        return False
+    if not header.transactional:
+        return True
+    return all(
+        (one.producer_id, one.epoch) != (header.producer_id, header.producer_epoch)
+        or not one.first <= header.base_offset < one.end
+        for one in aborted
+    )
+
+
+def record_messages(batch: Batch, since: int = 0) -> Iterator[pb.Record]:
+    """The records from an offset on."""
+    for offset, value, key, headers, timestamp_us in zip(
+        batch.offsets, batch.values, batch.keys, batch.headers, batch.timestamps, strict=True
+    ):
+        if offset >= since:
+            record = pb.Record(key=key, value=value, timestamp_us=timestamp_us, offset=offset)
+            for name, content in headers:
+                record.headers.add(name=name, value=content)
+            yield record
