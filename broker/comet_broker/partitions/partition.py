@@ -36,6 +36,7 @@ from comet.errors import (
     Unavailable,
 )
 from comet.settings.topic import Consistency, TopicConfig
+from comet.types import Acks
 from comet_broker.core.admission import admit
 from comet_broker.core.cluster import NO_BROKER, PartitionId, PartitionState, Versioned
 from comet_broker.core.tail import Tail
@@ -55,7 +56,7 @@ from comet_broker.waiters import answered
 log = logging.getLogger(__name__)
 
 _TRANSACTIONAL: Final = int(records.Flag.TRANSACTIONAL)
-_LEADER: Final = 1  # acks
+_LEADER: Final = int(Acks.LEADER)
 
 
 class Partition:

@@ -7,14 +7,13 @@ and covers what was removed between and behind them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Sequence
 from struct import pack
 from typing import Any, Final
 
 from crc32c import crc32c
 
-from comet.records import RECORDS_MAX, Batch, BatchHeader, Codec, cover, encode, read_header, stamped
+from comet.records import RECORDS_MAX, Batch, BatchHeader, Codec, chooser, cover, encode, read_header, stamped
 from comet_broker.storage.index import Index
 from comet_broker.storage.layout import pack_segment_header
 from comet_broker.storage.segment import Segment
@@ -124,7 +123,7 @@ class _Gathered:
         )
 
     def add(self, batch: Batch, rows: Sequence[int]) -> None:
-        choose = _chooser(rows)
+        choose = chooser(rows)
         count = len(rows)
         if not self.values:
             self._codec = Codec(batch.header.codec)
@@ -171,10 +170,3 @@ class _Gathered:
             **identity,
         )
         return stamped(parts, self._first, **stamp)
-
-
-def _chooser(rows: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    if len(rows) == 1:
-        row = rows[0]
-        return lambda column: (column[row],)
-    return itemgetter(*rows)

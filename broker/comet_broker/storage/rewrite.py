@@ -161,8 +161,7 @@ class Rewriting:
     # ---- 1: which records stay
 
     def _mark(self, classes: int) -> Generator[None, None, bool]:
-        """Sets the bits; False if the memory does not hold the keys of one of that number of
-        classes."""
+        """Sets the bits; False if the memory does not hold the keys of one of that number of classes."""
         self._staying = bytearray()
         for number in range(classes):
             last: dict[bytes | None, int] = {}

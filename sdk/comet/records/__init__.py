@@ -41,7 +41,7 @@ from comet.records._header import (
 )
 from comet.records._marker import Marker, encode_marker, marker_of
 from comet.records._plan import ROUNDS_MAX, CompactionPlan, CompactionRound, control_of, encode_plan
-from comet.records._take import cover, stamped, take
+from comet.records._take import chooser, cover, stamped, take
 
 __all__ = [
     "BATCH_BYTES_MAX",
@@ -60,6 +60,7 @@ __all__ = [
     "Content",
     "Flag",
     "Marker",
+    "chooser",
     "content_bytes",
     "control_of",
     "cover",

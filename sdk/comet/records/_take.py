@@ -1,6 +1,7 @@
 """Batches with some of their records removed: each covers the same offsets as before.
 
     take(batch, rows)         the rows of a stamped batch, encoded again
+    chooser(rows)             a function that takes these rows of a column
     cover(first, end, ...)    a batch without records, for offsets of which no record is left
 
 What covers an offset proves that nothing is missing there, so a reader needs no other sign that records were removed.
@@ -23,7 +24,7 @@ def take(batch: Batch, rows: Sequence[int], *, first: int | None = None) -> byte
     header = batch.header
     assert not header.control and (first is None or not header.producer_id)
     base = header.base_offset if first is None else first
-    choose = _choose_none if not rows else _choose_one(rows[0]) if len(rows) == 1 else itemgetter(*rows)
+    choose = chooser(rows)
     parts = encode(
         choose(batch.values),
         keys=None if batch.keys_column is None else choose(batch.keys),
@@ -61,9 +62,8 @@ def stamped(parts: list[bytes], base_offset: int, append_time_us: int, leader_ep
     return make_stamp(base_offset, append_time_us, leader_epoch, len(data)) + data[STAMP_BYTES:]
 
 
-def _choose_none(_: Sequence[Any]) -> Sequence[Any]:
-    return ()
-
-
-def _choose_one(row: int) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    return lambda column: (column[row],)
+def chooser(rows: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function that takes these rows of a column."""
+    if len(rows) > 1:
+        return itemgetter(*rows)
+    return lambda column: [column[row] for row in rows]
