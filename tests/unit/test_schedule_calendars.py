@@ -105,6 +105,9 @@ def test_times_without_an_offset_are_of_the_zone() -> None:
         '"close": "2026-11-02T16:00:00"}]}'
     )
     found = calendar_from_json(text, "DESK")
+    assert calendar_from_json(text, default_name="DESK") == found
+    named = json.dumps(json.loads(text) | {"name": "MINE"})
+    assert calendar_from_json(named, default_name="DESK").name == "MINE"
     assert (found.name, found.known_until) == ("DESK", "2026-11-02")
     assert found.sessions[0].open_us == parse_time("2026-11-02T14:30Z")
 

@@ -53,12 +53,17 @@ def shows_values(form: str) -> bool:
 def _json_line(topic: str, partition: int, row: Row) -> bytes:
     """One record on one line. Names of fields and forms of values are those of the REST API."""
     offset, timestamp_us, key, value, headers = row
-    document: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset, "timestamp_us": timestamp_us}
-    document |= {"key": None} if key is None else _content("key", "key_base64", key)
+    before = {"topic": topic, "partition": partition, "offset": offset, "timestamp_us": timestamp_us}
+    pairs = [{"name": name} | _content("value", "base64", content) for name, content in headers]
+    return json_line(before, key, value, {"headers": pairs} if pairs else {})
+
+
+def json_line(before: dict[str, Any], key: bytes | None, value: bytes | None, after: dict[str, Any]) -> bytes:
+    """A key and a value on one line, between other members."""
+    document = before | ({"key": None} if key is None else _content("key", "key_base64", key))
     line = json.dumps(document, ensure_ascii=False)[:-1] + ", " + _value(value)
-    if headers:
-        pairs = [{"name": name} | _content("value", "base64", content) for name, content in headers]
-        line += f', "headers": {json.dumps(pairs, ensure_ascii=False)}'
+    if after:
+        line += ", " + json.dumps(after, ensure_ascii=False)[1:-1]
     return line.encode() + b"}\n"
 
 

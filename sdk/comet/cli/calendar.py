@@ -76,7 +76,7 @@ async def put(
         raise comet.InvalidArgument(f"cannot read {file}: {error.strerror}") from None
     if len(data) > FILE_BYTES_MAX:
         raise comet.InvalidArgument(f"{file} has more than {FILE_BYTES_MAX >> 20} MiB")
-    calendar = calendar_from_json(data, file.stem if b'"name"' not in data else "")
+    calendar = calendar_from_json(data, default_name=file.stem)
     async with comet.Admin(bootstrap) as admin:
         found = await admin.calendars.put_calendar(calendar, version=version, dry_run=dry_run)
     _show_put(found, json_output=json_output)

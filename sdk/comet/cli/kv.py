@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,8 +10,7 @@ import typer
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Topic
 from comet.cli._output import note, print_json
-from comet.cli._records import render
-from comet.cli._templates import Row
+from comet.cli._records import json_line
 from comet.errors import InvalidArgument, KeyNotFound
 
 if TYPE_CHECKING:
@@ -181,9 +179,7 @@ def _print_revision(revision: int, as_json: bool) -> None:
 
 def _print_line(entry: KVEntry[Any]) -> None:
     """One entry on one line, in the form of `comet consume --json`."""
-    row: Row = (entry.revision, entry.timestamp_us, entry.key, entry.value, [])
-    document = render("json", "", 0)(row).decode()
-    fields = document.partition(', "timestamp_us"')[2]
-    ended = "" if entry.ended is None else f', "ended": {json.dumps(entry.ended)}'
-    line = f'{{"revision": {entry.revision}, "timestamp_us"{fields.rstrip()[:-1]}{ended}}}'
-    print(line, flush=True)
+    before = {"revision": entry.revision, "timestamp_us": entry.timestamp_us}
+    after = {} if entry.ended is None else {"ended": entry.ended}
+    sys.stdout.buffer.write(json_line(before, entry.key, entry.value, after))
+    sys.stdout.buffer.flush()

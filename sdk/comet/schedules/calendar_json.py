@@ -17,7 +17,7 @@ import msgspec
 from comet.errors import InvalidArgument, InvalidSchedule
 from comet.schedules.calendars import Calendar, CalendarSession, SessionBreak, check_calendar, check_zone, local_text
 from comet.schedules.errors import invalid
-from comet.schedules.spec import parse_schedule
+from comet.schedules.spec import parse_time
 
 FILE_BYTES_MAX = 4 << 20
 
@@ -45,8 +45,9 @@ class CalendarFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     set_us: str | None = None
 
 
-def calendar_from_json(data: bytes | str, name: str = "") -> Calendar:
-    """The calendar of a JSON text; `name` is used if that has none. Raises InvalidArgument.
+def calendar_from_json(data: bytes | str, name: str = "", *, default_name: str = "") -> Calendar:
+    """The calendar of a JSON text, which has this name or none; without a name it gets `default_name`. Raises
+    InvalidArgument.
 
     >>> text = '{"zone": "UTC", "sessions": [{"date": "2026-11-27", "open": "2026-11-27T08:00", '
     >>> text += '"close": "2026-11-27T16:00"}]}'
@@ -63,7 +64,7 @@ def calendar_from_json(data: bytes | str, name: str = "") -> Calendar:
     check_zone(found.zone)
     sessions = tuple(_session(one, found.zone) for one in found.sessions)
     last = found.known_until or (sessions[-1].date if sessions else "")
-    return check_calendar(Calendar(found.name or name, found.zone, sessions, last, found.source))
+    return check_calendar(Calendar(found.name or name or default_name, found.zone, sessions, last, found.source))
 
 
 def calendar_document(calendar: Calendar) -> dict[str, Any]:
@@ -100,13 +101,12 @@ def _session(given: SessionDocument, zone: str) -> CalendarSession:
                 raise invalid("not a time")
             ending = text.partition("T")[2]
             zoned = text if any(sign in ending for sign in "Z+-") else f"{text} {zone}"
-            found = parse_schedule(f"at {zoned}")
+            return parse_time(zoned)
         except InvalidSchedule:
             raise InvalidArgument(
                 f"{what} of session {given.date[:20]!r} takes a time such as 2026-11-27T09:30:00-05:00, "
                 f"not {text[:40]!r}"
             ) from None
-        return found.time_us  # type: ignore[union-attr] # an At
 
     return CalendarSession(
         given.date,
