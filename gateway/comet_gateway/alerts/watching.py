@@ -92,10 +92,11 @@ class TopicWatch:
         for watch in self.watches.values():
             for row in watch.rows(batch, rows):
                 takers[row].append(watch)
+        values = batch.values
         for row, watches in takers.items():
             if not watches:
                 continue
-            document = _document(batch.values[row])
+            document = _document(values[row])
             now_us = self._clock_us()
             for watch in watches:
                 watch.take(document, now_us)
