@@ -10,9 +10,9 @@
     compaction   superseded records, by key                     compaction.py
     state        what they have in common                       state.py
 
-Offsets are dense, rise for ever and are never given twice, also after a failure of the disk. A log that fails a sync is
-poisoned: `failed` says why, nothing is appended any more, and its records can still be read. Only a follower gives
-offsets again: it truncates its log to where the leader's log and its own agree.
+Each offset is covered by one batch. Offsets rise for ever and are never given twice, also after a failure of the disk.
+A log that fails a sync is poisoned: `failed` says why, nothing is appended any more, and its records can still be read.
+Only a follower gives offsets again: it truncates its log to where the leader's log and its own agree.
 
 Owned by its Partition; all methods run on the loop's thread unless they say otherwise. Opening and closing block.
 """

@@ -6,8 +6,8 @@ side in (buy, sell)                   @timestamp > -15m && !exists(error)
 filter    = all { ( "||" | "or" ) all }
 all       = unary { ( "&&" | "and" ) unary }
 unary     = [ "!" ] "(" filter ")"  |  [ "!" ] call  |  condition
-    call      = ( "exists" | "has" ) "(" operand ")"  |  operand "." method "(" quoted ")"
-    method    = "startsWith" | "endsWith" | "contains"
+call      = ( "exists" | "has" ) "(" operand ")"  |  operand "." method "(" quoted ")"
+method    = "startsWith" | "endsWith" | "contains"
 condition = operand operator literal  |  operand "in" "(" literal { "," literal } ")"  |  "@tombstone"
 operand   = path  |  "@key" | "@header." name | "@timestamp" | "@offset" | "@partition" | "@schema" | "@size"
 path      = name { "." name | "[" number "]" }        a name in "quotes" may hold anything; $ first is the value

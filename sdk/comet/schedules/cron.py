@@ -4,9 +4,9 @@ cronsim reads the fields and decides which days match. The times within a day ar
 loses some where the clock moves by half an hour (Lord Howe). The rules at a change of the clock are cronsim's, which
 are those of Debian's cron:
 
-fixed     5 fields, neither minute nor hour begins with *: a time that is skipped comes right after the gap, once;
-          a time that is repeated comes the first time only
-running   all others: each minute of real time whose wall clock matches, also those that are repeated
+    fixed     5 fields, neither minute nor hour begins with *: a time that is skipped comes right after the gap, once;
+              a time that is repeated comes the first time only
+    running   all others: each minute of real time whose wall clock matches, also those that are repeated
 
     local time   ... 01:59:59 | 03:00:00 ...       a day with a change at T, from offset A to B: its part before T is
                               T                    local < T + A, the other local >= T + B

@@ -30,7 +30,8 @@ class KV(Generic[T]):
 
     `type` is the type of values, as for a Consumer; without it they are bytes. A call retries for `timeout_ms` while
     the leader changes; a write that is sent again is written once. With `create` a missing topic is made. Retention
-    deletes values as it deletes other records: make such a topic with retention off (`retention_ms=none`).
+    deletes values as it deletes other records: make such a topic with `cleanup_policy=compact`, which keeps the last of
+    each key.
 
     >>> def example(address: str) -> None:
     ...     with comet.sync.KV(address, "quotes", type=dict) as kv:
