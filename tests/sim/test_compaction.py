@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tests.sim.cluster_profile import ClusterProfile
@@ -44,3 +48,25 @@ def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) 
     assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
     result = run_one(bug.scenario, found.seed, bug.profile)
     assert result.ok, "\n".join(tell(result, verbose=False))
+
+
+@pytest.mark.slow
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    """With little memory the keys of a round are taken in parts, which no process may draw in its own way."""
+    program = """
+from tests.sim.runs import run_one
+result = run_one("compaction", 4)
+assert "'compaction_memory': 1024" in result.log[0], result.log[0]
+print(result.simulated_s, result.log)
+"""
+    prints = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "136")
+    }
+    assert len(prints) == 1

@@ -162,3 +162,28 @@ def test_a_plan_is_not_carried_out_before_it_is_committed() -> None:
     begun = world.log.compaction.begin(offset + 1, 1 << 20)
     assert begun is not None
     begun.release()
+
+
+@pytest.mark.parametrize(("key_bytes", "value_bytes", "several"), [(20, 20_000, False), (6_000, 20, True)])
+def test_the_memory_of_a_pass_is_that_of_its_keys(
+    monkeypatch: pytest.MonkeyPatch, key_bytes: int, value_bytes: int, several: bool
+) -> None:
+    """Of 64 keys, whatever their values take; a pass reads the whole log once."""
+    begun: list[int] = []
+    spread = rewrite._class_of
+
+    def noted(key: bytes | None, classes: int) -> int:
+        begun.append(classes)
+        return spread(key, classes)
+
+    monkeypatch.setattr(rewrite, "_class_of", noted)
+    log = World(MemoryFiles(Random(1))).log
+    random = Random(2)
+    for number in range(128):
+        log.append(*of_key(b"%0*d" % (key_bytes, number % 64), random.randbytes(value_bytes)), 1)
+    log.segments.roll()
+    append_plan(log, CompactionPlan(log.log_end, 1))
+    sync(log)
+    applied = carry_out(log, memory_bytes=128 << 10)
+    assert applied is not None and applied.removed == 64
+    assert bool(begun) is several

@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Generator, Iterator, Sequence
+from hashlib import blake2b
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -94,6 +95,7 @@ class Rewriting:
         self._pinned: list[Segment] = []
         self._output: NewSegment | None = None
         self._read_bytes = 0
+        self._key_bytes = 0  # of the keys in memory, at most
         self._steps = self._run()
 
     def step(self) -> Rewritten | bool:
@@ -166,6 +168,7 @@ class Rewriting:
         for number in range(classes):
             last: dict[bytes | None, int] = {}
             self._records = []
+            self._key_bytes = 0
             row = 0
             for source in self._work.sources:
                 before = row
@@ -174,7 +177,7 @@ class Rewriting:
                         break
                     self._remember(header)
                     row += self._mark_one(header, stored, row, last, (number, classes))
-                    if len(last) > 1 and len(last) * self._key_bytes(header, stored) > self._work.memory_bytes:
+                    if len(last) > 1 and len(last) * KEY_BYTES + self._key_bytes > self._work.memory_bytes:
                         self._unpin()
                         return False
                     yield
@@ -199,18 +202,16 @@ class Rewriting:
         count, (number, classes) = len(keys), part
         self._staying.extend(bytes(max(0, (row + count + 7) // 8 - len(self._staying))))
         rows = range(row, row + count)
+        known = len(last)
         if classes == 1:
             last.update(zip(keys, rows, strict=True))
         else:
-            last.update([(key, at) for key, at in zip(keys, rows, strict=True) if hash(key) % classes == number])
+            last.update([(key, at) for key, at in zip(keys, rows, strict=True) if _class_of(key, classes) == number])
         if last.pop(None, -1) >= 0:
             self._mark_some(iter([at for key, at in zip(keys, rows, strict=True) if key is None]), len(keys))
+        if len(last) > known:
+            self._key_bytes += (len(last) - known) * max(len(key) for key in keys if key is not None)
         return count
-
-    def _key_bytes(self, header: BatchHeader, stored: memoryview) -> int:
-        """The memory that a key takes, if all are as long as those of this batch; at most as long as the batch."""
-        size = 0 if header.control else min(header.body_size // max(header.record_count, 1), len(stored))
-        return KEY_BYTES + min(size, 64 << 10)
 
     def _mark_some(self, rows: Iterator[int], count: int = _MARKED_AT_ONCE) -> bool:
         """Sets the bits of the next rows; False at the end."""
@@ -308,3 +309,8 @@ class Rewriting:
                 at for at in rows if values[at] is not None or keys[at] is None or offsets[at] >= plan.tombstones_end
             ]
         return rows
+
+
+def _class_of(key: bytes | None, classes: int) -> int:
+    """Evenly spread, whatever keys somebody writes, and the same in each process: a simulation repeats its steps."""
+    return int.from_bytes(blake2b(key or b"", digest_size=4).digest()) % classes
