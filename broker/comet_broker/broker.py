@@ -333,6 +333,7 @@ class Broker:
                 "shares": self.shares.statistics,
                 "coordinates": self.coordinator.statistics,
                 "memory": self._memory_statistics,
+                "filters": self.env.filter_time.statistics,
                 "quotas": self.quotas.statistics,
                 "audit": self._audit_statistics,
             },

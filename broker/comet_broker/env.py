@@ -10,6 +10,7 @@ from comet_broker.config import BrokerConfig
 from comet_broker.failures import Failures
 from comet_broker.memory.in_flight import InFlight
 from comet_broker.ports import Clock, Worker
+from comet_broker.streams.filtering import FilterTime
 from comet_broker.tasks import Tasks
 
 
@@ -24,6 +25,7 @@ class Env:
     tasks: Tasks
     failures: Failures
     in_flight: InFlight
+    filter_time: FilterTime
 
     @classmethod
     def of(
@@ -38,7 +40,16 @@ class Env:
         """With tasks, failures and a quota of its own."""
         tasks = Tasks()
         in_flight = InFlight(int(limits.IN_FLIGHT_SHARE * memory_bytes))
-        return cls(config, clock, worker, random, tasks, Failures(clock, tasks), in_flight)
+        return cls(
+            config,
+            clock,
+            worker,
+            random,
+            tasks,
+            Failures(clock, tasks),
+            in_flight,
+            FilterTime(clock, config.filter_percent),
+        )
 
     @property
     def me(self) -> int:

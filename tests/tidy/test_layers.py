@@ -71,6 +71,7 @@ def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None
     own = (
         "comet.entities",
         "comet.errors",
+        "comet.filters",
         "comet.patterns",
         "comet.settings.topic",
         "comet.types",

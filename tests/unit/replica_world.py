@@ -24,6 +24,7 @@ from comet_broker.partitions.context import PartitionContext, Replica
 from comet_broker.partitions.partition import Partition
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
+from comet_broker.streams.filtering import FilterTime
 from comet_broker.tasks import Tasks
 from tests.unit.storage_world import FOLDER, IDENTITY, HandClock, batch, nothing_missing
 
@@ -132,6 +133,7 @@ class ReplicaWorld:
             self.tasks,
             Failures(self.clock, self.tasks),
             InFlight(1 << 20),
+            FilterTime(self.clock, 20),
         )
         self.store = SlowStore(self.clock)
         self.files = MemoryFiles(Random(1))

@@ -33,6 +33,7 @@ from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.rpc import service
 from comet_broker.streams.context import SessionContext
+from comet_broker.streams.filtering import FilterTime
 from comet_broker.streams.session import Session
 from comet_broker.streams.sessions import Sessions
 from comet_broker.streams.stream_writer import Outbox
@@ -253,7 +254,9 @@ class World:
         self.quotas = Quotas(clock)
         self.handlers = Handlers(None)
         failures = Failures(clock, tasks)
-        env = Env(BrokerConfig(Path("data")), clock, worker, Random(1), tasks, failures, self.in_flight)
+        env = Env(
+            BrokerConfig(Path("data")), clock, worker, Random(1), tasks, failures, self.in_flight, FilterTime(clock, 20)
+        )
         topics: Any = SimpleNamespace(by_handle={})
         context = SessionContext(
             env=env,

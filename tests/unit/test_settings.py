@@ -116,6 +116,7 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "retention_check_ms": ("100ms", 100, 100),
     "compaction_rate": ("32MiB", 32 << 20, 32 << 20),
     "compaction_memory": ("8MiB", 8 << 20, 8 << 20),
+    "filter_percent": ("50", 50, 50),
     "drain_grace_ms": ("0", 0, 0),
     "log_level": ("info", "info", "info"),
     **{f"topic_{name}": topic_example(row) for name, row in TOPIC_SETTINGS.items() if row.cluster},

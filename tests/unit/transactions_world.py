@@ -34,6 +34,7 @@ from comet_broker.env import Env
 from comet_broker.failures import Failures
 from comet_broker.memory.in_flight import InFlight
 from comet_broker.metadata.store import Compare, Delete, Put
+from comet_broker.streams.filtering import FilterTime
 from tests.unit.cluster_world import Member, World, on_virtual_time
 from tests.unit.replica_world import HeldWorker
 from tests.waiting import until
@@ -112,6 +113,7 @@ class Cluster:
             member.tasks,
             Failures(member.clock, member.tasks),
             InFlight(1 << 20),
+            FilterTime(member.clock, 20),
         )
         parts: Any = SimpleNamespace(topics=self, peers=self)
         self.context: Any = SimpleNamespace(

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from comet.errors import InvalidArgument, LimitExceeded
 
@@ -42,6 +42,7 @@ class Cursor(Generic[P]):
     state: DeliveryState = DeliveryState.IDLE
     uncommitted: bool = False  # it also reads records of undecided transactions
     aborted_sent_end: int = 0  # below it, the reader knows the aborted transactions
+    chosen: Any = None  # the filter of the reader
 
 
 @dataclass(slots=True, eq=False)
@@ -84,11 +85,20 @@ class PushQueue(Generic[P]):
         if len(self.cursors) >= self._cursors_max:
             raise LimitExceeded(f"a stream reads at most {self._cursors_max} partitions; open another stream")
 
-    def add(self, number: int, handle: int, partition: P, next_offset: int, *, uncommitted: bool = False) -> Cursor[P]:
+    def add(
+        self,
+        number: int,
+        handle: int,
+        partition: P,
+        next_offset: int,
+        *,
+        uncommitted: bool = False,
+        chosen: Any = None,
+    ) -> Cursor[P]:
         """Adds a partition to a subscription, ready to be served."""
         self.check_free(handle)
         subscription = self.open(number)
-        cursor = Cursor(handle, partition, subscription, next_offset, uncommitted=uncommitted)
+        cursor = Cursor(handle, partition, subscription, next_offset, uncommitted=uncommitted, chosen=chosen)
         subscription.cursors[handle] = cursor
         self.cursors[handle] = cursor
         self.wake(cursor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from comet.errors import CometError, InvalidArgument, LimitExceeded
 from comet.types import AtOffset, AtTime, Position
@@ -18,11 +19,21 @@ from comet_broker.streams.answers import Replies
 from comet_broker.streams.partition_frames import partition_of
 from comet_broker.streams.subscriptions import Feed
 
+if TYPE_CHECKING:
+    from comet.filters import Filter
+
 
 def report_end(replies: Replies, cursor: Cursor[Partition], error: CometError) -> None:
     """Tells the client that one partition of a subscription has ended, and why."""
     ended = pb.StreamError(error=error_to_pb(error), subscription=cursor.subscription.number, partition=cursor.handle)
     replies.answer(pb.ServerFrame(error=ended))
+
+
+def parsed(text: str) -> Filter:
+    """A reader's filter. Raises MalformedFilter; times ago are fixed by the reader."""
+    from comet.filters import parse  # here: most brokers never need it
+
+    return parse(text, now_us=0)
 
 
 class SubscriptionFrames:
@@ -53,6 +64,8 @@ class SubscriptionFrames:
                 raise partition.not_leader()
             if start.HasField("leader_epoch") and isinstance(position, AtOffset):
                 check_not_truncated(partition, position.offset, start.leader_epoch)
+        if subscribe.filter:
+            parsed(subscribe.filter)  # refused before anything is subscribed
         handles = {partition.handle for partition, _ in starts}
         if len(handles) < len(starts):
             raise InvalidArgument("a subscribe names a partition twice")
@@ -92,10 +105,12 @@ class SubscriptionFrames:
         self._feed.push.open(number)
         self._feed.push.grant(number, subscribe.credit)
         answer = pb.Subscribed(subscription=number)
+        chosen = parsed(subscribe.filter) if subscribe.filter else None
         for partition, offset in zip(partitions, offsets, strict=True):
             self._feed.add(
-                number, partition, offset, leader_only=subscribe.leader_only, uncommitted=subscribe.uncommitted
-            )
+                number, partition, offset, leader_only=subscribe.leader_only, uncommitted=subscribe.uncommitted,
+                chosen=chosen,
+            )  # fmt: skip
             answer.partitions.add(partition=partition.handle, offset=offset, high_watermark=partition.high_watermark)
         self._replies.answer(pb.ServerFrame(request=request, subscribed=answer))
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
 from comet.v1 import groups_pb2, records_pb2
-from comet.wire.frames import DELIVERY_PREFIX_BYTES, Outgoing, delivery_prefix
+from comet.wire.frames import DELIVERY_PREFIX_BYTES, Outgoing, delivery_prefix, joined
 from comet_broker import limits
 from comet_broker.core.push import Cursor, DeliveryState, PushQueue
 from comet_broker.core.watermarks import ReadBound
@@ -27,6 +27,10 @@ from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.partition import Partition
 from comet_broker.storage.extent import Extent
+from comet_broker.streams.filtering import EXAMINED_BYTES_MAX, READ_BYTES, FilteredDelivery
+
+if TYPE_CHECKING:
+    from comet.filters import Filter
 
 MEASURED_ALL: Final = 256  # deliveries measured in a second before sampling
 MEASURED_EVERY: Final = 16  # the sample from then on, of each stream
@@ -67,11 +71,18 @@ class Feed:
     # ---- subscriptions
 
     def add(
-        self, number: int, partition: Partition, offset: int, *, leader_only: bool = False, uncommitted: bool = False
+        self,
+        number: int,
+        partition: Partition,
+        offset: int,
+        *,
+        leader_only: bool = False,
+        uncommitted: bool = False,
+        chosen: Filter | None = None,
     ) -> None:
         """Starts to feed a partition from `offset`."""
         assert partition.closed is None
-        cursor = self.push.add(number, partition.handle, partition, offset, uncommitted=uncommitted)
+        cursor = self.push.add(number, partition.handle, partition, offset, uncommitted=uncommitted, chosen=chosen)
         partition.readers.add(cursor, self, leader_only=leader_only)
 
     def grant(self, number: int, credit: int) -> None:
@@ -185,6 +196,10 @@ class Feed:
         bytes_max = min(limits.DELIVERY_BYTES_MAX, cursor.subscription.credit)
         if self._is_deleted(cursor):
             return None
+        if cursor.chosen is not None:
+            self.push.loading(cursor)
+            self._env.tasks.spawn(self._load_filtered(cursor, end, bytes_max), f"filter {partition}")
+            return None
         tail = partition.readers.tail.frame_from(
             cursor.next_offset,
             end,
@@ -272,6 +287,47 @@ class Feed:
             self._rouse()
         finally:
             extent.release()
+
+    async def _load_filtered(self, cursor: Cursor[Partition], end: int, bytes_max: int) -> None:
+        """Reads on until enough matches, or enough was looked at."""
+        partition, at = cursor.partition, cursor.next_offset
+        epoch, compactions = partition.leader_epoch, partition.log.compaction.rounds
+        found = FilteredDelivery(cursor.chosen, partition.index, self._env.filter_time)
+        try:
+            while at < end and found.size < bytes_max and found.examined_bytes < EXAMINED_BYTES_MAX:
+                data, at = await self._read_some(partition, at, end)
+                await found.take(data)
+                if cursor.state is not DeliveryState.LOADING:
+                    return
+        except CometError as error:
+            self.end(cursor, partition.explain(error))
+        except OSError as error:
+            self.end(cursor, self._reader.unreadable(partition, error))
+        except Exception as error:
+            self.end(cursor, Internal(f"reading {partition} failed: {error!r}"))
+            raise
+        else:
+            if partition.leader_epoch != epoch and at > partition.log.log_end:
+                self.end(cursor, Unavailable(f"{partition} was truncated during the read", retry_after_ms=50))
+                return
+            data = found.batches()
+            prefix = delivery_prefix(partition.handle, self._watermark_of(partition), partition.leader_epoch, len(data))
+            self._loaded.append((cursor, prefix + data, len(data), at, compactions))
+            self._rouse()
+
+    async def _read_some(self, partition: Partition, offset: int, end: int) -> tuple[memoryview, int]:
+        """Whole batches from the one that holds an offset, from memory or the log, and the offset after them."""
+        tail = partition.readers.tail.frame_from(
+            offset, end, self._watermark_of(partition), partition.leader_epoch, READ_BYTES
+        )
+        if tail is not None:
+            return memoryview(joined(tail.frame))[DELIVERY_PREFIX_BYTES:], tail.next_offset
+        extent = partition.log.extent(offset, end)
+        try:
+            data, size, next_offset = await self._reader.read(extent, READ_BYTES)
+        finally:
+            extent.release()
+        return data[:size], next_offset
 
     def _after_aborted(self, cursor: Cursor[Partition], first: int, frame: Outgoing) -> Outgoing:
         """Puts the aborted transactions of a delivery that begins at `first` before it, if there are new ones."""

@@ -172,13 +172,16 @@ def _drop(reader: PartitionSubscription, batches: memoryview) -> None:
 class BrokerSubscription:
     """A consumer's subscription at one broker. Owned by the consumer; lives as long as its connection."""
 
-    def __init__(self, connection: Connection, window_bytes: int, *, uncommitted: bool = False) -> None:
+    def __init__(
+        self, connection: Connection, window_bytes: int, *, uncommitted: bool = False, chosen: str = ""
+    ) -> None:
         self.connection = connection
         self.number = connection.subscribers.next_subscription()
         self.window_bytes = window_bytes
         self.readers: set[PartitionSubscription] = set()
         self.opened = False  # the window was granted
         self.uncommitted = uncommitted
+        self.chosen = chosen  # the text of a filter, for the broker
         self._owed_bytes = 0
         # One change at a time: a partition is removed only after its subscribe was answered.
         self._changing = asyncio.Lock()
@@ -192,7 +195,12 @@ class BrokerSubscription:
         if not chosen:
             return
         frame = pb.ClientFrame(
-            subscribe=pb.Subscribe(subscription=self.number, leader_only=leader_only, uncommitted=self.uncommitted)
+            subscribe=pb.Subscribe(
+                subscription=self.number,
+                leader_only=leader_only,
+                uncommitted=self.uncommitted,
+                filter=self.chosen,
+            )
         )
         by_handle: dict[int, PartitionSubscription] = {}
         for reader, attachment in chosen:

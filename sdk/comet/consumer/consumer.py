@@ -126,6 +126,7 @@ class Consumer(RecordIterator[T]):
         start = position(reading.start, now_us=world.clock_us())
         partitions = None if reading.partitions is None else list(reading.partitions)
         self._fetcher = Fetcher(self._client, self.topic, reading, start=start, partitions=partitions)
+        self._fetcher.pushed = self._pushed()
         self._create = reading.create
         self._closed = False
 

@@ -63,6 +63,7 @@ class Fetcher:
         # Partitions of whose deliveries a part is not handed out, each with the offset after what was opened.
         self.in_hand: dict[PartitionSubscription, int] = {}
         self.corrupt = CorruptPolicy(options.on_corrupt, options.on_gap)
+        self.pushed = ""  # the filter that brokers may apply, as text
         self.begun = begun or _nothing  # called when the position of a partition is known
         self.queue = DeliveryQueue(self._goes_on)
         self._replicas = Replicas(client, self.readers, self._leave, read_from=options.read_from, rack=options.rack)
@@ -186,7 +187,12 @@ class Fetcher:
 
     def new_subscription(self, connection: Connection, brokers: int) -> BrokerSubscription:
         uncommitted = self.options.isolation == "uncommitted"
-        return BrokerSubscription(connection, window_for(self.options.buffer_bytes, brokers), uncommitted=uncommitted)
+        return BrokerSubscription(
+            connection,
+            window_for(self.options.buffer_bytes, brokers),
+            uncommitted=uncommitted,
+            chosen=self.pushed,
+        )
 
     def lost(self) -> None:
         self.changed()

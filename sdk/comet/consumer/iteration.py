@@ -59,6 +59,15 @@ class RecordIterator(Generic[T]):
         self._since_turn_bytes = 0
         self._received_records = 0
 
+    def _pushed(self) -> str:
+        """The text of the filter, if brokers can apply it: not to values that they cannot decrypt."""
+        if self._filter is None or self._keyring is not None:
+            return ""
+        from comet.filters.parser import CHARS_MAX
+
+        text = self._filter.text  # which may be longer than what was given
+        return text if len(text) <= CHARS_MAX else ""
+
     async def start(self) -> None:
         """Subscribes, if it has not yet."""
         raise NotImplementedError

@@ -135,6 +135,7 @@ class GroupConsumer(AssignedPartitions[T]):
         self._fetcher = Fetcher(
             self._client, None, reading, start=self._start_at, partitions=None, begun=self._begun
         )  # fmt: skip
+        self._fetcher.pushed = self._pushed()
 
     # ---- life
 

@@ -205,18 +205,20 @@ class ProduceAcks(_message.Message):
     def __init__(self, requests: _Optional[_Iterable[int]] = ..., base_offsets: _Optional[_Iterable[int]] = ..., append_times_us: _Optional[_Iterable[int]] = ..., throttled_ms: _Optional[int] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("subscription", "starts", "credit", "leader_only", "uncommitted")
+    __slots__ = ("subscription", "starts", "credit", "leader_only", "uncommitted", "filter")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     STARTS_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     LEADER_ONLY_FIELD_NUMBER: _ClassVar[int]
     UNCOMMITTED_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     subscription: int
     starts: _containers.RepeatedCompositeFieldContainer[Start]
     credit: int
     leader_only: bool
     uncommitted: bool
-    def __init__(self, subscription: _Optional[int] = ..., starts: _Optional[_Iterable[_Union[Start, _Mapping]]] = ..., credit: _Optional[int] = ..., leader_only: _Optional[bool] = ..., uncommitted: _Optional[bool] = ...) -> None: ...
+    filter: str
+    def __init__(self, subscription: _Optional[int] = ..., starts: _Optional[_Iterable[_Union[Start, _Mapping]]] = ..., credit: _Optional[int] = ..., leader_only: _Optional[bool] = ..., uncommitted: _Optional[bool] = ..., filter: _Optional[str] = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("partition", "position", "leader_epoch")

@@ -1,0 +1,176 @@
+"""Filters that a broker evaluates for its subscribers, so that what does not match is not sent.
+
+    batches of the log ─► rows that match ─┬─ all: the batch as it is
+                                           ├─ some: these rows alone
+                                           └─ none: its offsets, covered together with those of its neighbours
+
+It saves the reader work, and is no promise: a reader applies its filter to all that comes. So a broker whose processor
+time for filters is used up sends what it has, and so does one that cannot read a batch. Progress is sent as well: what
+was looked at and did not match is covered, so that a reader does not ask for it again.
+
+Slices of SLICE_S take turns with everything else on the loop, one at a time for all subscribers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from comet import records
+from comet.errors import CorruptBatch
+from comet.records import Batch, BatchHeader
+from comet_broker.ports import Clock
+
+if TYPE_CHECKING:
+    from comet.filters import Filter
+
+SLICE_S: Final = 0.002
+BURST_S: Final = 2.0  # of processor time that may be saved up
+READ_BYTES: Final = 256 << 10  # of the log at a time
+EXAMINED_BYTES_MAX: Final = 4 << 20  # before the reader is told of progress
+
+
+class FilterTime:
+    """The processor time of one broker for filters: a share of a core, and what was saved up. Owned by the broker."""
+
+    def __init__(self, clock: Clock, percent: int) -> None:
+        self.turn = asyncio.Lock()
+        self.spent_s = 0.0
+        self.unfiltered_batches = 0  # sent as they are, since no time was left
+        self._clock = clock
+        self._share = percent / 100
+        self._left_s = BURST_S if percent else 0.0
+        self._at = clock.monotonic()
+
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    def allows(self) -> bool:
+        now = self._clock.monotonic()
+        self._left_s = min(self._left_s + (now - self._at) * self._share, BURST_S)
+        self._at = now
+        return self._left_s > 0
+
+    def statistics(self) -> dict[str, float]:
+        return {"seconds": self.spent_s, "unfiltered_batches": self.unfiltered_batches}
+
+    def spend(self, seconds: float) -> None:
+        self.spent_s += seconds
+        self._left_s -= seconds
+
+
+class FilteredDelivery:
+    """What is left of batches, in order. Owned by one delivery."""
+
+    def __init__(self, chosen: Filter, partition: int, time: FilterTime) -> None:
+        self.examined_bytes = 0
+        self.size = 0
+        self._chosen = chosen
+        self._partition = partition
+        self._time = time
+        self._parts: list[bytes] = []
+        self._gap: tuple[int, int, int, int] | None = None  # first and end, append time and epoch of the last batch
+
+    def batches(self) -> bytes:
+        self._close_gap()
+        return b"".join(self._parts)
+
+    async def take(self, data: memoryview) -> None:
+        """Adds whole batches."""
+        at, time = 0, self._time
+        while at < len(data):
+            async with time.turn:
+                began = time.now()
+                while at < len(data):
+                    header = records.read_header(data, at)
+                    self._take_one(header, data[at : at + header.length])
+                    at += header.length
+                    if time.now() - began >= SLICE_S:
+                        break
+                time.spend(time.now() - began)
+                await asyncio.sleep(0)
+
+    def _take_one(self, header: BatchHeader, stored: memoryview) -> None:
+        self.examined_bytes += header.length
+        if header.control:
+            self._pass_over(header)
+            return
+        if not self._time.allows():
+            self._time.unfiltered_batches += 1
+            self._add(bytes(stored))
+            return
+        try:
+            batch = records.opened(header, stored)
+            batch.check(times=False)
+            rows = self._chosen.rows(_Rows(batch, self._partition))
+        except CorruptBatch:  # the reader reports it
+            self._add(bytes(stored))
+            return
+        if len(rows) == len(batch) and rows:
+            self._add(bytes(stored))
+        elif rows:
+            self._add(records.take(batch, rows))
+        else:
+            self._pass_over(header)
+
+    def _add(self, data: bytes) -> None:
+        self._close_gap()
+        self._parts.append(data)
+        self.size += len(data)
+
+    def _pass_over(self, header: BatchHeader) -> None:
+        gap = self._gap
+        if gap is not None and gap[3] != header.leader_epoch:
+            self._close_gap()
+            gap = None
+        first = header.base_offset if gap is None else gap[0]
+        self._gap = (first, header.next_offset, header.append_time_us, header.leader_epoch)
+
+    def _close_gap(self) -> None:
+        gap, self._gap = self._gap, None
+        if gap is not None:
+            first, end, append_time_us, epoch = gap
+            covered = records.cover(first, end, append_time_us=append_time_us, leader_epoch=epoch)
+            self._parts.append(covered)
+            self.size += len(covered)
+
+
+class _Rows:
+    """A stored batch, as a filter reads it. Implements comet.filters.columns.Filterable."""
+
+    encrypted = None
+
+    def __init__(self, batch: Batch, partition: int) -> None:
+        self._batch = batch
+        self.partition = partition
+
+    @property
+    def headers(self) -> Sequence[Sequence[tuple[str, bytes]]]:
+        return self._batch.headers
+
+    @property
+    def keys(self) -> Sequence[bytes | None]:
+        return self._batch.keys
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        return self._batch.offsets
+
+    @property
+    def stored(self) -> tuple[Batch, int | None]:
+        return self._batch, 0
+
+    @property
+    def timestamps(self) -> Sequence[int]:
+        return self._batch.timestamps
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        return self._batch.values
+
+    def size_of(self, index: int) -> int:
+        return self._batch.size_of(index, index + 1)
+
+    def __len__(self) -> int:
+        return len(self._batch)

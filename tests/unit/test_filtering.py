@@ -1,0 +1,94 @@
+"""What a broker makes of batches for a subscriber with a filter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from comet import records
+from comet.filters import parse
+from comet.records import Batch, iterate, stamped
+from comet_broker.streams.filtering import BURST_S, FilteredDelivery, FilterTime
+from tests.unit.storage_world import HandClock
+
+
+def batch(base: int, values: list[bytes | None], epoch: int = 1, **more: Any) -> bytes:
+    return stamped(records.encode(values, timestamps=1, **more), base, append_time_us=7, leader_epoch=epoch)
+
+
+def numbers(first: int, end: int, epoch: int = 1, **more: Any) -> bytes:
+    return batch(first, [b'{"n":%d}' % at for at in range(first, end)], epoch, **more)
+
+
+async def left_of(data: bytes, text: str, time: FilterTime | None = None) -> list[Batch]:
+    clock = HandClock()
+    delivery = FilteredDelivery(parse(text, now_us=0), 0, time or FilterTime(clock, 20))
+    await delivery.take(memoryview(data))
+    found = delivery.batches()
+    assert len(found) == delivery.size
+    return list(iterate(found))
+
+
+def told(batches: list[Batch]) -> list[tuple[int, int, list[int]]]:
+    return [(one.header.base_offset, one.header.next_offset, list(one.offsets)) for one in batches]
+
+
+async def test_rows_that_match_are_left_and_all_offsets_are_covered() -> None:
+    data = numbers(0, 4) + numbers(4, 8) + numbers(8, 12) + numbers(12, 16)
+    assert told(await left_of(data, "n = 9 || n = 10")) == [(0, 8, []), (8, 12, [9, 10]), (12, 16, [])]
+    assert told(await left_of(data, "n >= 0")) == [
+        (0, 4, [0, 1, 2, 3]),
+        (4, 8, [4, 5, 6, 7]),
+        (8, 12, [8, 9, 10, 11]),
+        (12, 16, [12, 13, 14, 15]),
+    ]
+    assert told(await left_of(data, "n > 99")) == [(0, 16, [])]
+
+
+async def test_what_all_matches_is_sent_as_it_is() -> None:
+    data = numbers(0, 4, producer_id=5, base_sequence=9)
+    (left,) = await left_of(data, "n >= 0")
+    assert left.header == records.read_header(data)
+
+
+async def test_offsets_of_other_epochs_are_covered_by_batches_of_their_own() -> None:
+    data = numbers(0, 4) + numbers(4, 8, epoch=2) + numbers(8, 12, epoch=2)
+    left = await left_of(data, "n > 99")
+    assert [(one.header.leader_epoch, one.header.next_offset) for one in left] == [(1, 4), (2, 12)]
+
+
+async def test_markers_are_covered_and_transactions_stay_what_they_are() -> None:
+    marker = stamped([records.encode_marker(5, 1, False, 0, 1)], 4, append_time_us=7, leader_epoch=1)
+    data = numbers(0, 4, producer_id=5, producer_epoch=1, transactional=True) + marker
+    left = await left_of(data, "n = 1")
+    assert told(left) == [(0, 4, [1]), (4, 5, [])]
+    assert left[0].header.transactional and left[0].header.producer_id == 5
+
+
+async def test_without_time_left_all_is_sent() -> None:
+    clock = HandClock()
+    time = FilterTime(clock, 50)
+    time.spend(BURST_S)
+    assert told(await left_of(numbers(0, 4), "n = 1", time)) == [(0, 4, [0, 1, 2, 3])]
+    assert time.unfiltered_batches == 1
+    clock.now_us += 1_000_000
+    assert told(await left_of(numbers(0, 4), "n = 1", time)) == [(0, 4, [1])]
+    never = FilterTime(clock, 0)
+    clock.now_us += 1_000_000
+    assert told(await left_of(numbers(0, 4), "n = 1", never)) == [(0, 4, [0, 1, 2, 3])]
+
+
+async def test_a_batch_that_cannot_be_read_is_left_to_the_reader() -> None:
+    whole = bytearray(numbers(0, 4, keys=[b"a", b"b", b"c", b"d"]))
+    at = whole.index(b"abcd") - 8  # the last offset of the keys, and padding
+    whole[at : at + 4] = b"\xff\xff\xff\x7f"
+    left = FilteredDelivery(parse("n = 1", now_us=0), 0, FilterTime(HandClock(), 20))
+    await left.take(memoryview(bytes(whole)))
+    assert left.batches() == bytes(whole)
+
+
+@pytest.mark.parametrize("text", ['@key = "b"', "@offset = 1", "@partition = 0 && n = 1", "@timestamp = 1 && n = 1"])
+async def test_parts_beside_the_value_are_read_as_well(text: str) -> None:
+    data = numbers(0, 4, keys=[b"a", b"b", b"c", b"d"])
+    assert told(await left_of(data, text)) == [(0, 4, [1])]
