@@ -139,6 +139,7 @@ def _broker(now: Statistics) -> Iterator[Metric]:
     yield _gauge("comet_broker_tail_bytes", "Recent batches kept in memory.", [({}, now["tail_bytes"])])
     yield from _memory(now["memory"])
     yield _throttled(now["quotas"])
+    yield from _filters(now["filters"])
     yield _histogram(
         "comet_broker_ack_seconds",
         "Time from the append of a batch to its acknowledgement, with replication.",
@@ -156,6 +157,15 @@ def _throttled(quotas: Statistics) -> Metric:
     if quotas["others_throttled_s"]:
         samples.append(({"principal": OTHERS}, quotas["others_throttled_s"]))
     return _counter("comet_broker_throttled_seconds", "Time that streams and calls over a quota have waited.", samples)
+
+
+def _filters(filters: Statistics) -> Iterator[Metric]:
+    yield _counter("comet_broker_filter_seconds", "Processor time for filters of readers.", [({}, filters["seconds"])])
+    for name, about in (
+        ("examined_bytes", "Bytes of batches that filters were applied to."),
+        ("unfiltered_batches", "Batches sent as they were: no time for filters."),
+    ):
+        yield _counter(f"comet_broker_filter_{name}", about, [({}, filters[name])])
 
 
 def _memory(memory: Statistics) -> Iterator[Metric]:

@@ -8,19 +8,21 @@ It saves the reader work, and is no promise: a reader applies its filter to all 
 time for filters is used up sends what it has, and so does one that cannot read a batch. Progress is sent as well: what
 was looked at and did not match is covered, so that a reader does not ask for it again.
 
-Slices of SLICE_S take turns with everything else on the loop, one at a time for all subscribers.
+Slices of SLICE_S take turns with everything else on the loop, one at a time for all subscribers. Large batches go to a
+worker.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from comet import records
 from comet.errors import CorruptBatch
 from comet.records import Batch, BatchHeader
-from comet_broker.ports import Clock
+from comet_broker.ports import Clock, Worker
 
 if TYPE_CHECKING:
     from comet.filters import Filter
@@ -29,6 +31,8 @@ SLICE_S: Final = 0.002
 BURST_S: Final = 2.0  # of processor time that may be saved up
 READ_BYTES: Final = 256 << 10  # of the log at a time
 EXAMINED_BYTES_MAX: Final = 4 << 20  # before the reader is told of progress
+LOOP_RECORDS_MAX: Final = 10_000  # of a batch that is looked at on the loop
+LOOP_BYTES_MAX: Final = 1 << 20
 
 
 class FilterTime:
@@ -37,6 +41,7 @@ class FilterTime:
     def __init__(self, clock: Clock, percent: int) -> None:
         self.turn = asyncio.Lock()
         self.spent_s = 0.0
+        self.examined_bytes = 0
         self.unfiltered_batches = 0  # sent as they are, since no time was left
         self._clock = clock
         self._share = percent / 100
@@ -53,7 +58,11 @@ class FilterTime:
         return self._left_s > 0
 
     def statistics(self) -> dict[str, float]:
-        return {"seconds": self.spent_s, "unfiltered_batches": self.unfiltered_batches}
+        return {
+            "seconds": self.spent_s,
+            "examined_bytes": self.examined_bytes,
+            "unfiltered_batches": self.unfiltered_batches,
+        }
 
     def spend(self, seconds: float) -> None:
         self.spent_s += seconds
@@ -63,12 +72,13 @@ class FilterTime:
 class FilteredDelivery:
     """What is left of batches, in order. Owned by one delivery."""
 
-    def __init__(self, chosen: Filter, partition: int, time: FilterTime) -> None:
+    def __init__(self, chosen: Filter, partition: int, time: FilterTime, worker: Worker) -> None:
         self.examined_bytes = 0
         self.size = 0
         self._chosen = chosen
         self._partition = partition
         self._time = time
+        self._worker = worker
         self._parts: list[bytes] = []
         self._gap: tuple[int, int, int, int] | None = None  # first and end, append time and epoch of the last batch
 
@@ -84,7 +94,11 @@ class FilteredDelivery:
                 began = time.now()
                 while at < len(data):
                     header = records.read_header(data, at)
-                    self._take_one(header, data[at : at + header.length])
+                    stored = data[at : at + header.length]
+                    if header.record_count > LOOP_RECORDS_MAX or header.body_size > LOOP_BYTES_MAX:
+                        await self._worker.run(partial(self._take_one, header, stored))
+                    else:
+                        self._take_one(header, stored)
                     at += header.length
                     if time.now() - began >= SLICE_S:
                         break
@@ -100,8 +114,9 @@ class FilteredDelivery:
             self._time.unfiltered_batches += 1
             self._add(bytes(stored))
             return
+        self._time.examined_bytes += header.length
         try:
-            batch = records.opened(header, stored)
+            batch = records.decode(stored)
             batch.check(times=False)
             rows = self._chosen.rows(_Rows(batch, self._partition))
         except CorruptBatch:  # the reader reports it

@@ -292,7 +292,7 @@ class Feed:
         """Reads on until enough matches, or enough was looked at."""
         partition, at = cursor.partition, cursor.next_offset
         epoch, compactions = partition.leader_epoch, partition.log.compaction.rounds
-        found = FilteredDelivery(cursor.chosen, partition.index, self._env.filter_time)
+        found = FilteredDelivery(cursor.chosen, partition.index, self._env.filter_time, self._reader.worker)
         try:
             while at < end and found.size < bytes_max and found.examined_bytes < EXAMINED_BYTES_MAX:
                 data, at = await self._read_some(partition, at, end)
@@ -300,9 +300,7 @@ class Feed:
                 if cursor.state is not DeliveryState.LOADING:
                     return
         except CometError as error:
-            self.end(cursor, partition.explain(error))
-        except OSError as error:
-            self.end(cursor, self._reader.unreadable(partition, error))
+            self.end(cursor, error)
         except Exception as error:
             self.end(cursor, Internal(f"reading {partition} failed: {error!r}"))
             raise
@@ -310,9 +308,9 @@ class Feed:
             if partition.leader_epoch != epoch and at > partition.log.log_end:
                 self.end(cursor, Unavailable(f"{partition} was truncated during the read", retry_after_ms=50))
                 return
-            data = found.batches()
-            prefix = delivery_prefix(partition.handle, self._watermark_of(partition), partition.leader_epoch, len(data))
-            self._loaded.append((cursor, prefix + data, len(data), at, compactions))
+            left = found.batches()
+            prefix = delivery_prefix(partition.handle, self._watermark_of(partition), partition.leader_epoch, len(left))
+            self._loaded.append((cursor, prefix + left, len(left), at, compactions))
             self._rouse()
 
     async def _read_some(self, partition: Partition, offset: int, end: int) -> tuple[memoryview, int]:
@@ -322,12 +320,7 @@ class Feed:
         )
         if tail is not None:
             return memoryview(joined(tail.frame))[DELIVERY_PREFIX_BYTES:], tail.next_offset
-        extent = partition.log.extent(offset, end)
-        try:
-            data, size, next_offset = await self._reader.read(extent, READ_BYTES)
-        finally:
-            extent.release()
-        return data[:size], next_offset
+        return await self._reader.read_from(partition, offset, end, READ_BYTES)
 
     def _after_aborted(self, cursor: Cursor[Partition], first: int, frame: Outgoing) -> Outgoing:
         """Puts the aborted transactions of a delivery that begins at `first` before it, if there are new ones."""

@@ -31,6 +31,7 @@ BROKER_PANELS: Final[Panels] = {
         "rebalance_ms",
         "retention_*",
         "compaction_*",
+        "filter_percent",
         "drain_*",
     ],
     "Metrics": ["metrics_*"],
