@@ -162,6 +162,8 @@ async def test_a_reader_leaves_while_its_records_are_looked_at(broker: Broker, t
 async def test_a_consumer_finds_the_same_whether_its_broker_filters_or_not(tmp_path: Path, percent: int) -> None:
     config = BrokerConfig(data=tmp_path, port=0, filter_percent=percent)
     async with Server(config) as server:
+        async with comet.Admin(server.address) as admin:
+            await admin.create_topic("t", partitions=1)
         async with comet.Producer(server.address) as producer:
             for first in range(0, 20_000, 500):
                 await producer.send_many("t", [b'{"n": %d}' % at for at in range(first, first + 500)])

@@ -80,6 +80,15 @@ async def test_without_time_left_all_is_sent() -> None:
     assert told(await left_of(numbers(0, 4), "n = 1", never)) == [(0, 4, [0, 1, 2, 3])]
 
 
+async def test_a_damaged_batch_is_left_to_the_reader() -> None:
+    """Its rows would get a checksum that is right."""
+    damaged = bytearray(numbers(0, 4))
+    damaged[damaged.index(b'"n":2') + 1] ^= 1
+    left = FilteredDelivery(parse("n = 1", now_us=0), 0, FilterTime(HandClock(), 20), HeldWorker())
+    await left.take(memoryview(bytes(damaged)))
+    assert left.batches() == bytes(damaged)
+
+
 async def test_a_batch_that_cannot_be_read_is_left_to_the_reader() -> None:
     whole = bytearray(numbers(0, 4, keys=[b"a", b"b", b"c", b"d"]))
     at = whole.index(b"abcd") - 8  # the last offset of the keys, and padding

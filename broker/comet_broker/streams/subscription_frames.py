@@ -64,23 +64,22 @@ class SubscriptionFrames:
                 raise partition.not_leader()
             if start.HasField("leader_epoch") and isinstance(position, AtOffset):
                 check_not_truncated(partition, position.offset, start.leader_epoch)
-        if subscribe.filter:
-            parsed(subscribe.filter)  # refused before anything is subscribed
+        chosen = parsed(subscribe.filter) if subscribe.filter else None
         handles = {partition.handle for partition, _ in starts}
         if len(handles) < len(starts):
             raise InvalidArgument("a subscribe names a partition twice")
         self._check_free(handles)
         if any(isinstance(position, AtTime) for _, position in starts):
             self._feed.push.open(subscribe.subscription)  # credit that arrives meanwhile counts
-            self._replies.spawn(request, self._subscribe_later(request, subscribe, starts))
+            self._replies.spawn(request, self._subscribe_later(request, subscribe, chosen, starts))
         else:
             offsets = [
                 resolve(partition, position, uncommitted=subscribe.uncommitted) for partition, position in starts
             ]
-            self._subscribed(request, subscribe, [partition for partition, _ in starts], offsets)
+            self._subscribed(request, subscribe, chosen, [partition for partition, _ in starts], offsets)
 
     async def _subscribe_later(
-        self, request: int, subscribe: pb.Subscribe, starts: list[tuple[Partition, Position]]
+        self, request: int, subscribe: pb.Subscribe, chosen: Filter | None, starts: list[tuple[Partition, Position]]
     ) -> None:
         offsets = [
             await self._reader.resolve(partition, position)
@@ -88,10 +87,15 @@ class SubscriptionFrames:
             else resolve(partition, position, uncommitted=subscribe.uncommitted)
             for partition, position in starts
         ]
-        self._subscribed(request, subscribe, [partition for partition, _ in starts], offsets)
+        self._subscribed(request, subscribe, chosen, [partition for partition, _ in starts], offsets)
 
     def _subscribed(
-        self, request: int, subscribe: pb.Subscribe, partitions: list[Partition], offsets: list[int]
+        self,
+        request: int,
+        subscribe: pb.Subscribe,
+        chosen: Filter | None,
+        partitions: list[Partition],
+        offsets: list[int],
     ) -> None:
         if self._replies.closed:  # closed while times were looked up: its readers would never be removed
             return
@@ -105,7 +109,6 @@ class SubscriptionFrames:
         self._feed.push.open(number)
         self._feed.push.grant(number, subscribe.credit)
         answer = pb.Subscribed(subscription=number)
-        chosen = parsed(subscribe.filter) if subscribe.filter else None
         for partition, offset in zip(partitions, offsets, strict=True):
             self._feed.add(
                 number, partition, offset, leader_only=subscribe.leader_only, uncommitted=subscribe.uncommitted,
