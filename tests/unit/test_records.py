@@ -531,6 +531,20 @@ def test_rows_are_taken_with_all_that_belongs_to_them() -> None:
     assert (again.values, list(again.offsets), again.header.next_offset) == ([None], [101], 104)
 
 
+@pytest.mark.parametrize("rows", [[0], [3, 17], [62, 63, 64], [96, 97, 98, 99]])
+def test_a_few_rows_are_cut_alone(rows: list[int]) -> None:
+    values = [None if at % 7 == 3 else b"v" * (at % 5) for at in range(100)]
+    keys = [None if at % 9 == 8 else b"k%d" % at for at in range(100)]
+    whole = stamped(join(values, keys=keys, timestamps=list(range(100))))
+    batch, read = decode(whole), decode(whole)
+    batch.check()
+    assert read.values == values
+    assert batch.values_of(rows) == [values[at] for at in rows] and "values" not in vars(batch)
+    assert batch.keys_of(rows) == [keys[at] for at in rows] and "keys" not in vars(batch)
+    assert take(batch, rows) == take(read, rows)
+    assert decode(stamped(join(values))).keys_of(rows) is None
+
+
 def test_a_batch_without_records_covers_its_offsets() -> None:
     before = decode(
         stamped(join([b"a", b"b"], timestamps=[1, 2], keys=[b"k", None], producer_id=9, transactional=True))

@@ -20,7 +20,7 @@ from crc32c import crc32c as _crc32c
 
 from comet.errors import InvalidArgument
 from comet.records._batch import Batch, decode, iterate, lone_size, opened
-from comet.records._columns import measure
+from comet.records._columns import chooser, measure
 from comet.records._content import Content, content_bytes, digest_number
 from comet.records._encode import encode
 from comet.records._header import (
@@ -41,7 +41,7 @@ from comet.records._header import (
 )
 from comet.records._marker import Marker, encode_marker, marker_of
 from comet.records._plan import ROUNDS_MAX, CompactionPlan, CompactionRound, control_of, encode_plan
-from comet.records._take import chooser, cover, stamped, take
+from comet.records._take import cover, stamped, take
 
 __all__ = [
     "BATCH_BYTES_MAX",

@@ -23,11 +23,13 @@ from comet.records._columns import (
     Binary,
     Cursor,
     HeaderColumns,
+    chooser,
     read_binary,
     read_i32,
     read_i64,
     read_nullable,
     read_offsets,
+    read_rows,
     view_i32,
 )
 from comet.records._compression import decompress
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 
 LONE_BYTES_MAX: Final = 4096  # of the body: a larger value is copied only when it is asked for
+_FEW: Final = 8  # a column is read whole for more than one record of so many
 _COLUMNS: Final = KEYS | VALUE_NULLS | HEADERS | OFFSET_DELTAS | DUE | EXPIRY
 _LONE: Final = Struct("<ii")
 _new_binary: Any = tuple.__new__
@@ -119,6 +122,20 @@ class Batch:
         if self.keys_column is None:
             return [None] * len(self)
         return read_nullable(self.body, self.keys_column, len(self), checked=self._checked)
+
+    def values_of(self, rows: Sequence[int]) -> Sequence[bytes | None]:
+        """The values of these records."""
+        return self._some("values", self.values_column, rows)
+
+    def keys_of(self, rows: Sequence[int]) -> Sequence[bytes | None] | None:
+        """The keys of these records; None if the batch has none."""
+        return None if self.keys_column is None else self._some("keys", self.keys_column, rows)
+
+    def _some(self, name: str, column: Binary, rows: Sequence[int]) -> Sequence[bytes | None]:
+        """Cuts a few of many values alone, if the batch was checked."""
+        if self._checked and name not in self.__dict__ and len(rows) * _FEW < len(self):
+            return read_rows(self.body, column, len(self), rows)
+        return chooser(rows)(getattr(self, name))  # type: ignore[no-any-return]
 
     @cached_property
     def timestamps(self) -> list[int]:

@@ -14,13 +14,13 @@ offsets are an arithmetic column, kept and compared whole, and a precompiled str
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from io import BytesIO
 from itertools import accumulate, repeat
-from operator import sub
+from operator import itemgetter, sub
 from struct import Struct, pack, unpack
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from comet.errors import CorruptBatch
 from comet.records._header import BODY_BYTES_MAX, BatchHeader
@@ -275,3 +275,20 @@ def read_nullable(body: memoryview, column: Binary, count: int, *, checked: bool
     if any(value and not there for value, there in zip(values, present, strict=True)):
         raise CorruptBatch("a null has bytes")
     return [value if there else None for value, there in zip(values, present, strict=True)]
+
+
+def read_rows(body: memoryview, column: Binary, count: int, rows: Sequence[int]) -> list[bytes | None]:
+    """Some values of a column of a batch that was checked; None where the bitmap says so."""
+    ends = view_i32(body[column.offsets : column.offsets + 4 * count + 4])
+    data, at = body[column.data : column.data + column.size], column.bitmap
+    values: list[bytes | None] = [data[ends[row] : ends[row + 1]].tobytes() for row in rows]
+    if at < 0:
+        return values
+    return [value if body[at + (row >> 3)] >> (row & 7) & 1 else None for row, value in zip(rows, values, strict=True)]
+
+
+def chooser(rows: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function that takes these rows of a column."""
+    if len(rows) > 1:
+        return itemgetter(*rows)
+    return lambda column: [column[row] for row in rows]

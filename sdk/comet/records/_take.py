@@ -1,7 +1,6 @@
 """Batches with some of their records removed: each covers the same offsets as before.
 
     take(batch, rows)         the rows of a stamped batch, encoded again
-    chooser(rows)             a function that takes these rows of a column
     cover(first, end, ...)    a batch without records, for offsets of which no record is left
 
 What covers an offset proves that nothing is missing there, so a reader needs no other sign that records were removed.
@@ -9,11 +8,10 @@ What covers an offset proves that nothing is missing there, so a reader needs no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import itemgetter
-from typing import Any
+from collections.abc import Sequence
 
 from comet.records._batch import Batch
+from comet.records._columns import chooser
 from comet.records._encode import encode
 from comet.records._header import RECORDS_MAX, STAMP_BYTES, Codec, make_stamp
 
@@ -26,8 +24,8 @@ def take(batch: Batch, rows: Sequence[int], *, first: int | None = None) -> byte
     base = header.base_offset if first is None else first
     choose = chooser(rows)
     parts = encode(
-        choose(batch.values),
-        keys=None if batch.keys_column is None else choose(batch.keys),
+        batch.values_of(rows),
+        keys=batch.keys_of(rows),
         timestamps=header.min_timestamp_us if batch.timestamps_at < 0 or not rows else choose(batch.timestamps),
         headers=None if batch.header_columns is None else choose(batch.headers),
         codec=Codec(header.codec),
@@ -60,10 +58,3 @@ def stamped(parts: list[bytes], base_offset: int, append_time_us: int, leader_ep
     """The batch that `encode` made, with the stamp of a leader."""
     data = b"".join(parts)
     return make_stamp(base_offset, append_time_us, leader_epoch, len(data)) + data[STAMP_BYTES:]
-
-
-def chooser(rows: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A function that takes these rows of a column."""
-    if len(rows) > 1:
-        return itemgetter(*rows)
-    return lambda column: [column[row] for row in rows]
