@@ -71,6 +71,13 @@ FIELDS: Final[dict[str, Callable[[Sequence[float]], float]]] = {
     "requested_per_s": max,
     "symbols": max,
     "unwritten": sum,
+    # Of tables: bytes that the broker sent; the processor time of the client; calls of the key-value view; the time
+    # until a topic was compacted, and its bytes on disk afterwards, by those of the last record of each key.
+    "sent_bytes": statistics.median,
+    "client_cpu_s": statistics.median,
+    "calls_per_s": statistics.median,
+    "compacted_s": statistics.median,
+    "live_share": statistics.median,
     # Of failovers: the time without an acknowledgement, and the fate of the records.
     "median_ms": statistics.median,
     "max_ms": max,
@@ -88,6 +95,7 @@ _WHOLE: Final = (
         "gateway_before_bytes",
         "gateway_rss_bytes",
     ),
+    *("sent_bytes", "calls_per_s"),
     *("kills", "lost", "duplicated", "cut_off", "updates_per_key_s_max"),
     *("requested_per_s", "symbols", "unwritten"),
     *("model_core_records_per_s", "model_broker_records_per_s"),
@@ -97,6 +105,8 @@ _FINE: Final = (
     "startup_s",
     "import_s",
     "share",
+    "live_share",
+    "client_cpu_s",
     "java_cpu_s",
     "python_cpu_s",
     "gateway_cores",
@@ -212,6 +222,7 @@ def _also(result: Mapping[str, float]) -> str:
     notes += _of_cores(result)
     notes += _of_gateway(result)
     notes += _of_spark(result)
+    notes += _of_tables(result)
     if "share" in result:
         notes.append(f"{result['share']:.0%} of the row above")
     if "join_ms" in result:
@@ -246,6 +257,19 @@ def _of_cores(result: Mapping[str, float]) -> list[str]:
         f"{result['core_share']:.0%} of the cores",
         f"model: {core:,.0f}/s a core more, {broker:,.0f}/s a broker with a core of its own",
     ]
+
+
+def _of_tables(result: Mapping[str, float]) -> list[str]:
+    notes = []
+    if "sent_bytes" in result:
+        notes.append(f"{result['sent_bytes'] / 1e6:,.1f} MB sent")
+    if "calls_per_s" in result:
+        notes.append(f"{result['calls_per_s']:,.0f} calls/s")
+    if "client_cpu_s" in result:
+        notes.append(f"client CPU {result['client_cpu_s']:.2f} s")
+    if "compacted_s" in result:
+        notes.append(f"compacted in {result['compacted_s']:,.0f} s to {result['live_share']:.2f} of the live data")
+    return notes
 
 
 def _of_gateway(result: Mapping[str, float]) -> list[str]:

@@ -21,6 +21,7 @@ MODULES: Final = (
     "comet_bench.security.clients",
     "comet_bench.spark.reads",
     "comet_bench.spark.stream",
+    "comet_bench.tables.clients",
 )
 
 

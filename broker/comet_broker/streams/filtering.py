@@ -27,7 +27,7 @@ from comet_broker.ports import Clock, Worker
 if TYPE_CHECKING:
     from comet.filters import Filter
 
-SLICE_S: Final = 0.002
+SLICE_S: Final = 0.0005  # at least one batch
 BURST_S: Final = 2.0  # of processor time that may be saved up
 READ_BYTES: Final = 256 << 10  # of the log at a time
 EXAMINED_BYTES_MAX: Final = 4 << 20  # before the reader is told of progress

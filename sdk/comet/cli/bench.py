@@ -26,6 +26,7 @@ GROUPS: Final = "groups"
 GATEWAY: Final = "gateway"
 SECURITY: Final = "security"
 SPARK: Final = "spark"
+TABLES: Final = "tables"
 
 
 @guarded
@@ -34,7 +35,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="What to measure, or 'cluster', 'cores', 'groups', 'gateway', 'security' or 'spark'.",
+            help="What to measure, or 'cluster', 'cores', 'groups', 'gateway', 'security', 'spark' or 'tables'.",
         ),
     ] = None,
     quick: Annotated[
@@ -91,6 +92,7 @@ def _suites() -> dict[str, Suite]:
     from comet_bench.groups import groups_bench
     from comet_bench.security import security_bench
     from comet_bench.spark import spark_bench
+    from comet_bench.tables import tables_bench
 
     return {
         "": broker_bench.SUITE,
@@ -100,6 +102,7 @@ def _suites() -> dict[str, Suite]:
         GATEWAY: gateway_bench.SUITE,
         SECURITY: security_bench.SUITE,
         SPARK: spark_bench.SUITE,
+        TABLES: tables_bench.SUITE,
     }
 
 

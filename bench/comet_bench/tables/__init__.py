@@ -1,0 +1,1 @@
+"""Filters at the broker, compaction, and the key-value view."""
