@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from comet.records import CompactionPlan
+from comet import records
+from comet.records import Batch, BatchHeader, CompactionPlan
 from comet.settings.topic import TopicConfig
 from comet_broker.core import compaction as decisions
 from comet_broker.core.compaction import LastPlan
@@ -18,6 +19,7 @@ from comet_broker.storage.compaction import Compaction
 from comet_broker.storage.extent import Extent
 from comet_broker.storage.rewrite import Rewriting, Rewritten, Work
 from comet_broker.storage.segment import Segment
+from comet_broker.streams.filtering import FilteredDelivery
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
@@ -37,7 +39,7 @@ def mutant(why: str, *faults: str, caught_by: int = 0) -> Callable[[Patches], Pa
 
 @mutant(
     "a plan reaches beyond what is decided: records of a transaction that is aborted later become plain ones",
-    caught_by=17,
+    caught_by=55,
 )
 def plan_above_the_stable_end() -> list[Patch]:
     real = decisions.plan_compaction
@@ -50,7 +52,7 @@ def plan_above_the_stable_end() -> list[Patch]:
     return [(rounds, "plan_compaction", plan)]
 
 
-@mutant("aborted records count", caught_by=17)
+@mutant("aborted records count", caught_by=6)
 def keep_aborted_records() -> list[Patch]:
     def begin(work: Work) -> Rewriting:
         return Rewriting(work._replace(aborted=()))
@@ -99,3 +101,32 @@ def _read_waiting(extent: Extent, room: int, prefix_bytes: int = 0) -> tuple[mem
     result = extent.read(buffer[prefix_bytes:], wait=True)
     assert result is not None and result.size, "an extent is not empty"
     return buffer, result.size, result.next_offset
+
+
+@mutant("a filter's gap reaches over the batch after it: its first record is not read")
+def cover_too_much() -> list[Patch]:
+    real = FilteredDelivery._pass_over
+
+    def pass_over(self: FilteredDelivery, header: BatchHeader) -> None:
+        real(self, header)
+        first, end, *rest = self._gap or (0, 0, 0, 0)
+        self._gap = (first, end + 1, *rest)  # type: ignore[assignment]
+
+    return [(FilteredDelivery, "_pass_over", pass_over)]
+
+
+@mutant("rows that a filter leaves of a transaction are plain records", caught_by=15)
+def take_plain_rows() -> list[Patch]:
+    def plain(batch: Batch, rows: Sequence[int]) -> bytes:
+        left = records.decode(records.take(batch, rows))
+        parts = records.encode(
+            left.values, keys=left.keys, timestamps=1, offset_deltas=left.deltas, span=left.header.span
+        )
+        return records.stamped(parts, left.header.base_offset, left.header.append_time_us, left.header.leader_epoch)
+
+    def add(self: FilteredDelivery, data: bytes) -> None:
+        batch = records.decode(data)
+        real(self, plain(batch, range(len(batch))) if batch.header.transactional else data)
+
+    real = FilteredDelivery._add
+    return [(FilteredDelivery, "_add", add)]

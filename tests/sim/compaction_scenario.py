@@ -6,7 +6,8 @@
 
 All is flushed before it is acknowledged by all, so that no fault takes an acknowledged record away. Of each key the
 last acknowledged write is read in the end, or a later one whose outcome is unknown; a deleted key is not there. No
-reader meets an older record of a key after a newer one, nor a record of an aborted transaction.
+reader meets an older record of a key after a newer one, nor a record of an aborted transaction. A filter finds what it
+would find in all of that.
 
 The monitor of `cluster` follows files batch by batch, and leaves a compacted topic out: this scenario judges it.
 """
@@ -49,6 +50,8 @@ KEYS_EACH: Final = 5
 JUDGED: Final = ("C5", "C6", "C25", "C29", "C31", "C32")  # the others are of the monitor's files, or of other clients
 ROUNDS_S_MAX: Final = 60.0
 FILLERS: Final = 30  # records that make a segment full
+CHOSEN: Final = (b"p1", b"t")  # the beginnings of keys
+FILTER: Final = '@key ^= "p1" || @key ^= "t"'
 _VALUE_BYTES: Final = 3_000
 
 
@@ -102,7 +105,8 @@ class CompactionScenario(ClusterScenario):
         for number in range(2):
             world.client(f"p{number}", self._write(f"p{number}"))
         world.client("pt", self._write_in_transactions())
-        world.client("c", self._read_again_and_again())
+        world.client("c", self._read_again_and_again("c"))
+        world.client("cf", self._read_again_and_again("cf", filter=FILTER))
         await self.harm()
         await asyncio.sleep(max(0.0, HARM_S - world.now()))
         world.note("mend")
@@ -208,19 +212,20 @@ class CompactionScenario(ClusterScenario):
                 self.aborted.add((key, one))
                 self.written[key].unknown.remove(one)
 
-    async def _read_again_and_again(self) -> None:
-        world, random = self.world, self.world.random("c")
+    async def _read_again_and_again(self, name: str, **more: Any) -> None:
+        world, random = self.world, self.world.random(name)
         while not world.stopping:
             try:
-                await self._read(f"c at {world.now():.0f}", within_s=random.uniform(1.0, 20.0))
+                await self._read(f"{name} at {world.now():.0f}", within_s=random.uniform(1.0, 20.0), **more)
             except CometError as error:
-                world.note(f"the reader was told {error.code}")
+                world.note(f"{name} was told {error.code}")
             await world.sleep(random, 1.0)
 
-    async def _read(self, name: str, *, within_s: float, end: int = 1 << 62) -> dict[bytes, int]:
+    async def _read(self, name: str, *, within_s: float, end: int = 1 << 62, **more: Any) -> dict[bytes, int]:
         """What a reader from the start meets last of each key."""
         found: dict[bytes, int] = {}
-        consumer: Consumer[bytes] = Consumer(self.world.addresses, TOPIC, start="earliest", **self._options(name))
+        options = self._options(name) | more
+        consumer: Consumer[bytes] = Consumer(self.world.addresses, TOPIC, start="earliest", **options)
         try:
             async with asyncio.timeout(within_s):
                 await consumer.start()
@@ -300,6 +305,9 @@ class CompactionScenario(ClusterScenario):
         leader = self._led(TP)
         end = 0 if leader is None else leader.high_watermark
         found = await self._read("the last reader", within_s=READ_S_MAX, end=end)
+        chosen = await self._read("the last reader with a filter", within_s=READ_S_MAX, end=end, filter=FILTER)
+        if _values(chosen) != _values({key: last for key, last in found.items() if key.startswith(CHOSEN)}):
+            self.world.history.complaints.append(f"a filter finds {chosen}, of {found}")
         for key, written in self.written.items():
             allowed, last = written.allowed(), found.get(key)
             deleted = any(one < 0 for one in allowed) or written.acked is None
@@ -311,6 +319,11 @@ class CompactionScenario(ClusterScenario):
 
 class _Abort(Exception):
     pass
+
+
+def _values(found: dict[bytes, int]) -> dict[bytes, int]:
+    """Without tombstones, which may go at any time."""
+    return {key: number for key, number in found.items() if number > 0}
 
 
 def _offsets(log: Log, end: int) -> list[int]:

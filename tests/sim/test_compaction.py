@@ -20,7 +20,7 @@ POWER = ClusterProfile(faults=("power_cut", "power_cut_all"))
 # Seeds that found a bug once, each with what it was.
 REGRESSIONS = [
     (1029, None, "records of an aborted transaction came from memory, after the broker had forgotten that it was"),
-    (28, POWER, "after a power cut a broker knew of less that is committed than its joined batches reach"),
+    (4, POWER, "after a power cut a broker knew of less that is committed than its joined batches reach"),
 ]
 
 
