@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from random import Random
 
 from comet_broker import limits
 from comet_broker.config import BrokerConfig
+from comet_broker.core.filter_time import FilterTime
 from comet_broker.failures import Failures
 from comet_broker.memory.in_flight import InFlight
 from comet_broker.ports import Clock, Worker
-from comet_broker.streams.filtering import FilterTime
 from comet_broker.tasks import Tasks
 
 
@@ -26,6 +27,7 @@ class Env:
     failures: Failures
     in_flight: InFlight
     filter_time: FilterTime
+    filter_turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # of the readers with filters
 
     @classmethod
     def of(

@@ -147,10 +147,10 @@ async def test_a_reader_leaves_while_its_records_are_looked_at(broker: Broker, t
     await fill(broker, 2_000)
     reader = Filtering(broker)
     handle = await reader.attach()
-    async with broker.env.filter_time.turn:
+    async with broker.env.filter_turn:
         await reader.begin("n = 3", handle)
         await idle(reader)  # the first delivery is loaded
-        await until(lambda: bool(broker.env.filter_time.turn._waiters), "the reader does not wait")
+        await until(lambda: bool(broker.env.filter_turn._waiters), "the reader does not wait")
         reader.send(unsubscribe=pb.Unsubscribe(subscription=1))
         await reader.answer()
     other = Filtering(broker)

@@ -71,7 +71,6 @@ def test_the_foundations_need_only_the_standard_library_and_the_codecs() -> None
     own = (
         "comet.entities",
         "comet.errors",
-        "comet.filters",
         "comet.patterns",
         "comet.settings.topic",
         "comet.types",
@@ -105,6 +104,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.admin.acts",
         "comet.entities",
         "comet.errors",
+        "comet.filters",
         "comet.patterns",
         "comet.processes.descriptors",
         "comet.types",

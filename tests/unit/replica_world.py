@@ -14,6 +14,7 @@ from comet.settings.topic import TopicConfig
 from comet_broker.cluster.view import ClusterView
 from comet_broker.config import BrokerConfig
 from comet_broker.core.cluster import PartitionState, Versioned, partition_key
+from comet_broker.core.filter_time import FilterTime
 from comet_broker.core.tail import TailBudget
 from comet_broker.env import Env
 from comet_broker.failures import Failures
@@ -24,7 +25,6 @@ from comet_broker.partitions.context import PartitionContext, Replica
 from comet_broker.partitions.partition import Partition
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
-from comet_broker.streams.filtering import FilterTime
 from comet_broker.tasks import Tasks
 from tests.unit.storage_world import FOLDER, IDENTITY, HandClock, batch, nothing_missing
 

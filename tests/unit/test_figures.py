@@ -59,6 +59,7 @@ def statistics(**changed: Any) -> dict[str, Any]:
         "followers": [{}],
         "links": [{"following": 1, "wanted": 2}],
         "coordinates": [],
+        "filters": {"seconds": 1.5, "examined_bytes": 4_096, "unfiltered_batches": 2},
         "quotas": {
             "throttled": [{"principal": "client:billing", "seconds": 2.5, "streams": 1}],
             "others_throttled_s": 0.5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from comet import records
 from comet.filters import parse
 from comet.records import Batch, iterate, stamped
-from comet_broker.streams.filtering import BURST_S, FilteredDelivery, FilterTime
+from comet_broker.core.filter_time import BURST_S, FilterTime
+from comet_broker.streams.filtering import FilteredDelivery
 from tests.unit.replica_world import HeldWorker
 from tests.unit.storage_world import HandClock
 
@@ -24,7 +26,7 @@ def numbers(first: int, end: int, epoch: int = 1, **more: Any) -> bytes:
 
 async def left_of(data: bytes, text: str, time: FilterTime | None = None) -> list[Batch]:
     clock = HandClock()
-    delivery = FilteredDelivery(parse(text, now_us=0), 0, time or FilterTime(clock, 20), HeldWorker())
+    delivery = FilteredDelivery(parse(text, now_us=0), 0, time or FilterTime(clock, 20), asyncio.Lock(), HeldWorker())
     await delivery.take(memoryview(data))
     found = delivery.batches()
     assert len(found) == delivery.size
@@ -84,7 +86,7 @@ async def test_a_damaged_batch_is_left_to_the_reader() -> None:
     """Its rows would get a checksum that is right."""
     damaged = bytearray(numbers(0, 4))
     damaged[damaged.index(b'"n":2') + 1] ^= 1
-    left = FilteredDelivery(parse("n = 1", now_us=0), 0, FilterTime(HandClock(), 20), HeldWorker())
+    left = FilteredDelivery(parse("n = 1", now_us=0), 0, FilterTime(HandClock(), 20), asyncio.Lock(), HeldWorker())
     await left.take(memoryview(bytes(damaged)))
     assert left.batches() == bytes(damaged)
 
@@ -93,7 +95,7 @@ async def test_a_batch_that_cannot_be_read_is_left_to_the_reader() -> None:
     whole = bytearray(numbers(0, 4, keys=[b"a", b"b", b"c", b"d"]))
     at = whole.index(b"abcd") - 8  # the last offset of the keys, and padding
     whole[at : at + 4] = b"\xff\xff\xff\x7f"
-    left = FilteredDelivery(parse("n = 1", now_us=0), 0, FilterTime(HandClock(), 20), HeldWorker())
+    left = FilteredDelivery(parse("n = 1", now_us=0), 0, FilterTime(HandClock(), 20), asyncio.Lock(), HeldWorker())
     await left.take(memoryview(bytes(whole)))
     assert left.batches() == bytes(whole)
 

@@ -25,6 +25,7 @@ from comet_broker.access.quotas import CALL_WAIT_S, Quotas
 from comet_broker.config import BrokerConfig
 from comet_broker.core import quotas as core_quotas
 from comet_broker.core.cluster import ClusterState, Versioned
+from comet_broker.core.filter_time import FilterTime
 from comet_broker.core.quotas import BURST_S, Quota, QuotaTable, TokenBucket, check_quota
 from comet_broker.env import Env
 from comet_broker.failures import Failures
@@ -33,7 +34,6 @@ from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.rpc import service
 from comet_broker.streams.context import SessionContext
-from comet_broker.streams.filtering import FilterTime
 from comet_broker.streams.session import Session
 from comet_broker.streams.sessions import Sessions
 from comet_broker.streams.stream_writer import Outbox

@@ -29,12 +29,12 @@ from comet_broker.core.cluster import (
     partition_key,
     topic_key,
 )
+from comet_broker.core.filter_time import FilterTime
 from comet_broker.core.transactions import TransactionRecord
 from comet_broker.env import Env
 from comet_broker.failures import Failures
 from comet_broker.memory.in_flight import InFlight
 from comet_broker.metadata.store import Compare, Delete, Put
-from comet_broker.streams.filtering import FilterTime
 from tests.unit.cluster_world import Member, World, on_virtual_time
 from tests.unit.replica_world import HeldWorker
 from tests.waiting import until

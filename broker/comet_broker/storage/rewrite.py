@@ -312,5 +312,5 @@ class Rewriting:
 
 
 def _class_of(key: bytes | None, classes: int) -> int:
-    """Evenly spread, whatever keys somebody writes, and the same in each process: a simulation repeats its steps."""
+    """Even for keys that are chosen against it, and the same in each process, so that a simulation repeats."""
     return int.from_bytes(blake2b(key or b"", digest_size=4).digest()) % classes

@@ -17,67 +17,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 from comet import records
 from comet.errors import CorruptBatch
 from comet.records import Batch, BatchHeader
-from comet_broker.ports import Clock, Worker
-
-if TYPE_CHECKING:
-    from comet.filters import Filter
+from comet_broker.core.filter_time import FilterTime
+from comet_broker.ports import Worker
 
 SLICE_S: Final = 0.0005  # at least one batch
-BURST_S: Final = 2.0  # of processor time that may be saved up
 READ_BYTES: Final = 256 << 10  # of the log at a time
 EXAMINED_BYTES_MAX: Final = 4 << 20  # before the reader is told of progress
 LOOP_RECORDS_MAX: Final = 10_000  # of a batch that is looked at on the loop
 LOOP_BYTES_MAX: Final = 1 << 20
 
 
-class FilterTime:
-    """The processor time of one broker for filters: a share of a core, and what was saved up. Owned by the broker."""
+class RowFilter(Protocol):
+    """A comet.filters.Filter, which is imported when a reader has one."""
 
-    def __init__(self, clock: Clock, percent: int) -> None:
-        self.turn = asyncio.Lock()
-        self.spent_s = 0.0
-        self.examined_bytes = 0
-        self.unfiltered_batches = 0  # sent as they are, since no time was left
-        self._clock = clock
-        self._share = percent / 100
-        self._left_s = BURST_S if percent else 0.0
-        self._at = clock.monotonic()
-
-    def now(self) -> float:
-        return self._clock.monotonic()
-
-    def allows(self) -> bool:
-        now = self._clock.monotonic()
-        self._left_s = min(self._left_s + (now - self._at) * self._share, BURST_S)
-        self._at = now
-        return self._left_s > 0
-
-    def statistics(self) -> dict[str, float]:
-        return {
-            "seconds": self.spent_s,
-            "examined_bytes": self.examined_bytes,
-            "unfiltered_batches": self.unfiltered_batches,
-        }
-
-    def spend(self, seconds: float) -> None:
-        self.spent_s += seconds
-        self._left_s -= seconds
+    def rows(self, batch: Any) -> Sequence[int]: ...
 
 
 class FilteredDelivery:
     """What is left of batches, in order. Owned by one delivery."""
 
-    def __init__(self, chosen: Filter, partition: int, time: FilterTime, worker: Worker) -> None:
+    def __init__(self, chosen: RowFilter, partition: int, time: FilterTime, turn: asyncio.Lock, worker: Worker) -> None:
         self.examined_bytes = 0
         self.size = 0
         self._chosen = chosen
         self._partition = partition
         self._time = time
+        self._turn = turn
         self._worker = worker
         self._parts: list[bytes] = []
         self._gap: tuple[int, int, int, int] | None = None  # first and end, append time and epoch of the last batch
@@ -90,7 +60,7 @@ class FilteredDelivery:
         """Adds whole batches."""
         at, time = 0, self._time
         while at < len(data):
-            async with time.turn:
+            async with self._turn:
                 began = time.now()
                 while at < len(data):
                     header = records.read_header(data, at)

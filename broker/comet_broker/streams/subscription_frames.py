@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 from comet.errors import CometError, InvalidArgument, LimitExceeded
 from comet.types import AtOffset, AtTime, Position
@@ -16,11 +15,9 @@ from comet_broker.partitions.offset_lookup import check_not_truncated, resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.topics import TopicTable
 from comet_broker.streams.answers import Replies
+from comet_broker.streams.filtering import RowFilter
 from comet_broker.streams.partition_frames import partition_of
 from comet_broker.streams.subscriptions import Feed
-
-if TYPE_CHECKING:
-    from comet.filters import Filter
 
 
 def report_end(replies: Replies, cursor: Cursor[Partition], error: CometError) -> None:
@@ -29,7 +26,7 @@ def report_end(replies: Replies, cursor: Cursor[Partition], error: CometError) -
     replies.answer(pb.ServerFrame(error=ended))
 
 
-def parsed(text: str) -> Filter:
+def parsed(text: str) -> RowFilter:
     """A reader's filter. Raises MalformedFilter; times ago are fixed by the reader."""
     from comet.filters import parse  # here: most brokers never need it
 
@@ -79,7 +76,7 @@ class SubscriptionFrames:
             self._subscribed(request, subscribe, chosen, [partition for partition, _ in starts], offsets)
 
     async def _subscribe_later(
-        self, request: int, subscribe: pb.Subscribe, chosen: Filter | None, starts: list[tuple[Partition, Position]]
+        self, request: int, subscribe: pb.Subscribe, chosen: RowFilter | None, starts: list[tuple[Partition, Position]]
     ) -> None:
         offsets = [
             await self._reader.resolve(partition, position)
@@ -93,7 +90,7 @@ class SubscriptionFrames:
         self,
         request: int,
         subscribe: pb.Subscribe,
-        chosen: Filter | None,
+        chosen: RowFilter | None,
         partitions: list[Partition],
         offsets: list[int],
     ) -> None:

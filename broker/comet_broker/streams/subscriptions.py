@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from comet.errors import CometError, Internal, OffsetOutOfRange, Unavailable
 from comet.v1 import groups_pb2, records_pb2
@@ -27,10 +27,7 @@ from comet_broker.metrics.meter import RequestMeter
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.partition import Partition
 from comet_broker.storage.extent import Extent
-from comet_broker.streams.filtering import EXAMINED_BYTES_MAX, READ_BYTES, FilteredDelivery
-
-if TYPE_CHECKING:
-    from comet.filters import Filter
+from comet_broker.streams.filtering import EXAMINED_BYTES_MAX, READ_BYTES, FilteredDelivery, RowFilter
 
 MEASURED_ALL: Final = 256  # deliveries measured in a second before sampling
 MEASURED_EVERY: Final = 16  # the sample from then on, of each stream
@@ -78,7 +75,7 @@ class Feed:
         *,
         leader_only: bool = False,
         uncommitted: bool = False,
-        chosen: Filter | None = None,
+        chosen: RowFilter | None = None,
     ) -> None:
         """Starts to feed a partition from `offset`."""
         assert partition.closed is None
@@ -292,7 +289,8 @@ class Feed:
         """Reads on until enough matches, or enough was looked at."""
         partition, at = cursor.partition, cursor.next_offset
         epoch, compactions = partition.leader_epoch, partition.log.compaction.rounds
-        found = FilteredDelivery(cursor.chosen, partition.index, self._env.filter_time, self._reader.worker)
+        env = self._env
+        found = FilteredDelivery(cursor.chosen, partition.index, env.filter_time, env.filter_turn, env.worker)
         try:
             while at < end and found.size < bytes_max and found.examined_bytes < EXAMINED_BYTES_MAX:
                 data, at = await self._read_some(partition, at, end)

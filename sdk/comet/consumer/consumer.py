@@ -10,6 +10,7 @@ The iteration over records is in iteration, the subscriptions in fetcher.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -22,7 +23,7 @@ from comet.client.new_topic import create_missing
 from comet.client.world import World
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.fetcher import Fetcher
-from comet.consumer.iteration import RecordIterator
+from comet.consumer.iteration import RecordIterator, filter_of_brokers
 from comet.consumer.keywords import ConsumerKeywords
 from comet.consumer.options import ConsumerOptions, chosen, parsed_filter
 from comet.errors import Closed, InvalidArgument, PartitionNotFound
@@ -125,8 +126,8 @@ class Consumer(RecordIterator[T]):
         self._client = Client(addresses, name=name, connect=world.connect, random=world.random)
         start = position(reading.start, now_us=world.clock_us())
         partitions = None if reading.partitions is None else list(reading.partitions)
-        self._fetcher = Fetcher(self._client, self.topic, reading, start=start, partitions=partitions)
-        self._fetcher.pushed = self._pushed()
+        fetched = replace(reading, filter=filter_of_brokers(self._filter, self._keyring))
+        self._fetcher = Fetcher(self._client, self.topic, fetched, start=start, partitions=partitions)
         self._create = reading.create
         self._closed = False
 

@@ -58,12 +58,11 @@ class Fetcher:
         begun: Callable[[PartitionSubscription], None] | None = None,
     ) -> None:
         self.topic = topic  # None: reads the assigned partitions
-        self.options = options
+        self.options = options  # its filter is for the brokers
         self.readers: dict[TopicPartition, PartitionSubscription] = {}
         # Partitions of whose deliveries a part is not handed out, each with the offset after what was opened.
         self.in_hand: dict[PartitionSubscription, int] = {}
         self.corrupt = CorruptPolicy(options.on_corrupt, options.on_gap)
-        self.pushed = ""  # the filter that brokers may apply, as text
         self.begun = begun or _nothing  # called when the position of a partition is known
         self.queue = DeliveryQueue(self._goes_on)
         self._replicas = Replicas(client, self.readers, self._leave, read_from=options.read_from, rack=options.rack)
@@ -191,7 +190,7 @@ class Fetcher:
             connection,
             window_for(self.options.buffer_bytes, brokers),
             uncommitted=uncommitted,
-            chosen=self.pushed,
+            chosen=self.options.filter,
         )
 
     def lost(self) -> None:

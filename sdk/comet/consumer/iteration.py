@@ -35,6 +35,15 @@ _FULL: Final = 2  # with half of the buffer in use there may be no credit for mo
 _BYTES_MAX: Final = 64 << 20  # of the values of a table, however well they were compressed
 
 
+def filter_of_brokers(chosen: Filter | None, keyring: Keyring | None) -> str:
+    """The text of a filter, if brokers can apply it: not to values that they cannot decrypt."""
+    if chosen is None or keyring is not None:
+        return ""
+    from comet.filters.parser import CHARS_MAX
+
+    return chosen.text if len(chosen.text) <= CHARS_MAX else ""  # it may be longer than what was given
+
+
 class RecordIterator(Generic[T]):
     """The base of Consumer and GroupConsumer: iterates over the fetcher's records. Used by one task."""
 
@@ -58,15 +67,6 @@ class RecordIterator(Generic[T]):
         self._held: dict[PartitionSubscription, int] = {}  # the same for tables and corrupt records, by partition
         self._since_turn_bytes = 0
         self._received_records = 0
-
-    def _pushed(self) -> str:
-        """The text of the filter, if brokers can apply it: not to values that they cannot decrypt."""
-        if self._filter is None or self._keyring is not None:
-            return ""
-        from comet.filters.parser import CHARS_MAX
-
-        text = self._filter.text  # which may be longer than what was given
-        return text if len(text) <= CHARS_MAX else ""
 
     async def start(self) -> None:
         """Subscribes, if it has not yet."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -25,6 +26,7 @@ from comet.client.watchdog import PROCESS, Watch
 from comet.client.world import World
 from comet.consumer.consumer import serde_of
 from comet.consumer.fetcher import Fetcher
+from comet.consumer.iteration import filter_of_brokers
 from comet.consumer.options import chosen, parsed_filter
 from comet.errors import Closed, CometError, PartitionNotFound, StaleGeneration
 from comet.groups.assigned_partitions import AssignedPartitions
@@ -132,10 +134,10 @@ class GroupConsumer(AssignedPartitions[T]):
         self._ticker: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
+        fetched = replace(reading, filter=filter_of_brokers(self._filter, self._keyring))
         self._fetcher = Fetcher(
-            self._client, None, reading, start=self._start_at, partitions=None, begun=self._begun
+            self._client, None, fetched, start=self._start_at, partitions=None, begun=self._begun
         )  # fmt: skip
-        self._fetcher.pushed = self._pushed()
 
     # ---- life
 

@@ -135,7 +135,7 @@ class Batch:
         """Cuts a few of many values alone, if the batch was checked."""
         if self._checked and name not in self.__dict__ and len(rows) * _FEW < len(self):
             return read_rows(self.body, column, len(self), rows)
-        return chooser(rows)(getattr(self, name))  # type: ignore[no-any-return]
+        return chooser(rows)(getattr(self, name))
 
     @cached_property
     def timestamps(self) -> list[int]:

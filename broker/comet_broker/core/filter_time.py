@@ -1,0 +1,42 @@
+"""The processor time that a broker has for filters of its subscribers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from comet_broker.ports import Clock
+
+BURST_S: Final = 2.0  # of processor time that may be saved up
+
+
+class FilterTime:
+    """The processor time of one broker for filters: a share of a core, and what was saved up. Owned by the broker."""
+
+    def __init__(self, clock: Clock, percent: int) -> None:
+        self.spent_s = 0.0
+        self.examined_bytes = 0
+        self.unfiltered_batches = 0  # sent as they are, since no time was left
+        self._clock = clock
+        self._share = percent / 100
+        self._left_s = BURST_S if percent else 0.0
+        self._at = clock.monotonic()
+
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    def allows(self) -> bool:
+        now = self._clock.monotonic()
+        self._left_s = min(self._left_s + (now - self._at) * self._share, BURST_S)
+        self._at = now
+        return self._left_s > 0
+
+    def statistics(self) -> dict[str, float]:
+        return {
+            "seconds": self.spent_s,
+            "examined_bytes": self.examined_bytes,
+            "unfiltered_batches": self.unfiltered_batches,
+        }
+
+    def spend(self, seconds: float) -> None:
+        self.spent_s += seconds
+        self._left_s -= seconds
