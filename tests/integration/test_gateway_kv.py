@@ -77,6 +77,19 @@ async def test_keys_are_listed_in_pages(http: httpx.AsyncClient, broker: comet.t
     assert [entry["value"] for entry in page["entries"]] == [1, 10, 11]
 
 
+@pytest.mark.parametrize("key", [b"\xff\xfe", b"a/\x00/%2F", b"\xef\xbf\xbd", b"/v1/kv/prices/a", " é ".encode()])
+async def test_a_key_of_any_bytes_has_an_address(
+    http: httpx.AsyncClient, broker: comet.testing.TestBroker, key: bytes
+) -> None:
+    url = "/v1/kv/prices/" + "".join(f"%{byte:02x}" for byte in key)
+    etag = (await http.put(url, content=b"1", headers={"if-none-match": "*"})).headers["etag"]
+    async with comet.KV(broker.address, "prices") as kv:
+        assert await kv.keys() == [key]
+    assert (await http.get(url)).content == b"1"
+    assert (await http.delete(url, headers={"if-match": etag})).is_success
+    problem(await http.get(url), 404, "KEY_NOT_FOUND")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "headers"),
     [

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, Request
+from starlette.types import Scope
 
 import comet
 from comet.types import check_topic_name
@@ -86,7 +88,7 @@ async def history(request: Request) -> Answer:
 async def get(request: Request) -> Answer:
     """Returns the value as it was written, with its revision as ETag."""
     query = QueryParams(request.scope["query_string"], {"revision", "stale"})
-    key = _key(request.scope["path_params"]["key"])
+    key = _key_of_path(request.scope)
     revision = query.number("revision", 0, 0, _REVISION_MAX) if "revision" in query else None
     async with _table(request) as kv:
         found = await kv.get(key, revision=revision, stale=_stale(query))
@@ -110,7 +112,7 @@ async def put(request: Request) -> Answer:
     """
     scope = request.scope
     QueryParams(scope["query_string"], ())
-    key, headers = _key(scope["path_params"]["key"]), scope["comet.headers"]
+    key, headers = _key_of_path(scope), scope["comet.headers"]
     revision, absent = _if_match(headers), headers.get(b"if-none-match")
     if absent is not None and (absent != b"*" or revision is not None):
         raise Problem("VALIDATION", "If-None-Match takes only *, and does not go with If-Match")
@@ -137,7 +139,7 @@ async def delete(request: Request) -> Answer:
     """Deletes a key, with `If-Match` only at this revision."""
     scope = request.scope
     QueryParams(scope["query_string"], ())
-    key = _key(scope["path_params"]["key"])
+    key = _key_of_path(scope)
     async with _table(request) as kv:
         gone = await kv.delete(key, _if_match(scope["comet.headers"]))
     if gone is None:
@@ -165,6 +167,15 @@ def _key(text: str) -> bytes:
     if not text:
         raise Problem("VALIDATION", "key must not be empty")
     return _bytes("key", text)
+
+
+def _key_of_path(scope: Scope) -> bytes:
+    """The key at the end of the path. As text, the path has lost bytes that are not UTF-8."""
+    before = scope["path"].removesuffix(scope["path_params"]["key"])
+    key = unquote_to_bytes(scope["raw_path"])[len(before.encode()) :]
+    if not key:
+        raise Problem("VALIDATION", "key must not be empty")
+    return key
 
 
 def _decoded(after: str) -> bytes:

@@ -10,7 +10,7 @@ from comet_gateway.schemas.records_api import TEXT64, TOPIC
 Schema = dict[str, Any]
 
 _BYTES: Final[Schema] = {"type": "string", "format": "binary"}
-_KEY: Final = path("key", "The key, percent-encoded UTF-8.", {"type": "string", "minLength": 1}, example="EURUSD")
+_KEY: Final = path("key", "The key, percent-encoded: any bytes.", {"type": "string", "minLength": 1}, example="EURUSD")
 _STALE: Final = query("stale", "Whether any replica may answer, which may be behind.", {
     "type": "string", "enum": ["yes", "no"], "default": "no",
 })  # fmt: skip
