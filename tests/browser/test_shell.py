@@ -24,6 +24,7 @@ PATHS = (
     "/topics/quotes/records",
     "/topics/quotes/config",
     "/topics/quotes/consumers",
+    "/topics/quotes/keys",
     "/groups",
     "/groups/engine",
     "/dead-letters",

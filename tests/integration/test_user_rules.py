@@ -266,6 +266,10 @@ async def test_frames_of_a_socket_need_their_rights(ruled: Ruled) -> None:
         ),
         ({"page": "/topics"}, ("describe topic *", "describe group *", "describe cluster *")),
         (
+            {"page": f"/topics/{TOPIC}/keys"},
+            ("describe topic *", "describe group *", "describe cluster *", f"read topic {TOPIC}"),
+        ),
+        (
             {"channel": "tail", "params": {"topic": TOPIC}},
             ("describe topic *", "describe group *", "describe cluster *", f"read topic {TOPIC}"),
         ),

@@ -148,6 +148,7 @@ class TopicDetail:
     partitions: tuple[PartitionInfo, ...]
     settings: tuple[Setting, ...]
     tracks: Mapping[str, Track] = field(default_factory=dict)
+    compacted: bool = False  # by key
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,6 +500,19 @@ class TopicRecords:
     fields: tuple[str, ...] = ()  # of JSON values, that are columns
     suggested: tuple[str, ...] = ()  # that the records have
     hint: str = ""  # why the filters match nothing
+
+
+@dataclass(frozen=True, slots=True)
+class TopicKeys:
+    """The page of a topic's keys: one page of the list, and the revisions of the key that was looked up, the newest
+    first. Where they cannot be read, `problem` says why."""
+
+    detail: TopicDetail
+    keys: tuple[RecordPreview, ...] = ()  # each with its value
+    after: bytes = b""  # the last key of this page, if more follow
+    key: bytes | None = None  # looked up
+    history: tuple[RecordPreview, ...] = ()
+    problem: str = ""
 
 
 # ---- access and the audit log: no secret is here

@@ -29,6 +29,7 @@ from comet_web.views import (
     topic,
     topic_config,
     topic_consumers,
+    topic_keys,
     topics,
 )
 
@@ -71,6 +72,7 @@ PAGES: Final[tuple[Page, ...]] = (
         records.view,
         nav="topics",
     ),
+    Page("topic_keys", "/topics/{topic}/keys", "topic_keys.html", "topic_keys", topic_keys.view, nav="topics"),
     Page(
         "topic_config",
         "/topics/{topic}/config",

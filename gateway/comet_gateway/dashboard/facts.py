@@ -22,6 +22,7 @@ from comet_gateway.dashboard import (
     dead_letters,
     diagnostics,
     quotes,
+    topic_keys,
     topic_records,
 )
 from comet_gateway.dashboard.broker_pool import ANSWER_S
@@ -71,11 +72,16 @@ async def topic(sources: Sources, request: PageRequest) -> facts.TopicDetail:
         partitions=info.partitions,
         settings=topic_settings(info),
         tracks=tracks,
+        compacted=info.config.compacts,
     )
 
 
 async def records_of_topic(sources: Sources, request: PageRequest) -> facts.TopicRecords:
     return await topic_records.load(sources, request, await topic(sources, request))
+
+
+async def keys_of_topic(sources: Sources, request: PageRequest) -> facts.TopicKeys:
+    return await topic_keys.load(sources, request, await topic(sources, request))
 
 
 async def topic_consumers(sources: Sources, request: PageRequest) -> facts.TopicConsumers:
@@ -234,6 +240,7 @@ LOADERS: Final[Mapping[str, Loader]] = {
     "audit": audit_trail.audit,
     "topic": topic,
     "topic_consumers": topic_consumers,
+    "topic_keys": keys_of_topic,
     "topic_records": records_of_topic,
     "group": group,
     "broker": broker,

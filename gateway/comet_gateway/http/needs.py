@@ -19,6 +19,7 @@ ALL: Final = "*"
 WHOLE: Final = ("describe topic *", "describe group *", "describe cluster *")
 _OF_PAGES: Final = {  # more, by the page's name
     "topic_records": ("read topic {topic}",),
+    "topic_keys": ("read topic {topic}",),
     "quotes": ("read topic *",),
     "dead_letters": ("read topic *",),
     "dead_letter_topic": ("read topic {topic}",),

@@ -95,23 +95,28 @@ def columns_of(fields: Sequence[str]) -> tuple[Column, ...]:
 def row(topic: str, record: RecordPreview) -> Row:
     """A record as a row of the page or of a channel."""
     key = f"{record.partition}-{record.offset}"
-    href = f"{path('topics', topic, 'records')}?{urlencode({'partition': record.partition, 'offset': record.offset})}"
-    names = ", ".join(f"{name}: {_line(value, 60).text}" for name, value in record.headers[:8])
+    href = record_link(topic, record)
+    names = ", ".join(f"{name}: {line(value, 60).text}" for name, value in record.headers[:8])
     return Row(
         key=key,
         href=href,
         label=f"record {record.offset} of partition {record.partition}",
         cells=(
-            Cell(_time(record.timestamp_us), record.timestamp_us, href=href),
+            Cell(time_text(record.timestamp_us), record.timestamp_us, href=href),
             Cell(str(record.partition), record.partition),
             Cell(str(record.offset), record.offset),
-            _line(record.key, 80) if record.key is not None else Cell("none", tone="muted", title="no key"),
+            line(record.key, 80) if record.key is not None else Cell("none", tone="muted", title="no key"),
             *(_field(kind, text) for kind, text in record.fields),
-            _value(record),
+            value_cell(record),
             numbers.size(record.size),
             Cell(str(len(record.headers)), len(record.headers), tone="" if record.headers else "muted", title=names),
         ),
     )
+
+
+def record_link(topic: str, record: RecordPreview) -> str:
+    """The permalink of a record."""
+    return f"{path('topics', topic, 'records')}?{urlencode({'partition': record.partition, 'offset': record.offset})}"
 
 
 def _field(kind: str, text: str) -> Cell:
@@ -119,18 +124,18 @@ def _field(kind: str, text: str) -> Cell:
         case "absent":
             return Cell(DASH, tone="muted", title="the value has no such field")
         case "text":
-            return _line(text.encode(errors="replace"), TEXT_CHARACTERS) if text else Cell('""', tone="muted")
+            return line(text.encode(errors="replace"), TEXT_CHARACTERS) if text else Cell('""', tone="muted")
         case "other":
             return Cell(text, tone="muted")
     return Cell(text)
 
 
-def _value(record: RecordPreview) -> Cell:
+def value_cell(record: RecordPreview) -> Cell:
     if record.value is None:
         return Cell("tombstone", tone="muted", title="no value: deletes the key")
     if record.encrypted:
         return Cell(f"encrypted with key {record.encrypted}", tone="muted", title="only clients have the key")
-    return _line(record.value, TEXT_CHARACTERS)
+    return line(record.value, TEXT_CHARACTERS)
 
 
 def wire(found: Row) -> list[Any]:
@@ -138,11 +143,11 @@ def wire(found: Row) -> list[Any]:
     return [found.key, [cell.wire() for cell in found.cells], found.label]
 
 
-def _time(time_us: int) -> str:
+def time_text(time_us: int) -> str:
     return numbers.moment_text(time_us).removesuffix(" UTC")
 
 
-def _line(data: bytes, characters: int) -> Cell:
+def line(data: bytes, characters: int) -> Cell:
     """Bytes as one line of text, or as hex if they are not text."""
     if not data:
         return Cell("empty", tone="muted", title="0 bytes")
@@ -203,7 +208,9 @@ def summary(progress: Progress, reason: str, query: Mapping[str, str]) -> Cell:
         lost = f"{progress.unreadable:,} unreadable in corrupt batches"
         text = f"{text} · {lost}" if text else lost
     through = (
-        "" if progress.through_us is None else f"{'up to' if forwards else 'back to'} {_time(progress.through_us)} UTC"
+        ""
+        if progress.through_us is None
+        else f"{'up to' if forwards else 'back to'} {time_text(progress.through_us)} UTC"
     )
     return Cell(text, title=through)
 

@@ -45,6 +45,7 @@ def header(detail: TopicDetail) -> dict[str, Cell]:
         "size": numbers.size(topic.bytes),
         "retention": _retention(topic),
         "partitions": numbers.count(topic.partitions),
+        "compacted": Cell("yes" if detail.compacted else ""),
     }
 
 

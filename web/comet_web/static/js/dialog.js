@@ -85,7 +85,8 @@ function option(each, chosen) {
   return el("option", { value, selected: String(value) === String(chosen) }, label);
 }
 
-// The dialog itself. `load` runs first and on retry; the action waits for it.
+// The dialog itself. `load` runs first and on retry; the action waits for it. A Problem with `shown` is explained by the
+// content.
 export function open({ title, content, action = "", danger = false, wide = false, ready = () => true, load = null, submit = null }) {
   const before = document.activeElement;
   const wrong = el("div", { class: "wrong", role: "alert", hidden: true });
@@ -113,7 +114,7 @@ export function open({ title, content, action = "", danger = false, wide = false
       try {
         return await work();
       } catch (error) {
-        explain(wrong, error, load && !loaded ? fetchEffect : null);
+        if (!error.shown) explain(wrong, error, load && !loaded ? fetchEffect : null);
         if (!(error instanceof Problem)) throw error;
       } finally {
         busy = false;

@@ -1,6 +1,7 @@
 // The dialog that writes one record. `from` has its initial values: {partition, key, key_kind, kind, value, headers}.
 
 import { api, Problem } from "./api.js";
+import { base64Problem } from "./bytes.js";
 import { form } from "./dialog.js";
 import { el, root } from "./el.js";
 import { faultOf, faultText, formatted } from "./json_text.js";
@@ -9,7 +10,6 @@ import { toast } from "./toast.js";
 const KEYS = [["none", "no key"], ["text", "text"], ["base64", "base64"]];
 const KINDS = [["json", "JSON"], ["text", "text"], ["base64", "base64"], ["tombstone", "tombstone: delete the key"]];
 const ACKS = [["1", "the leader (acks=1)"], ["all", "all in-sync replicas (acks=all)"]];
-const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
 // Resolves to the partition and offset of the record, or to null.
 export async function produce(topic, from = {}) {
@@ -81,8 +81,6 @@ function valueProblem(kind, text) {
   const fault = faultOf(text);
   return fault ? `invalid JSON, ${faultText(fault)}` : "";
 }
-
-const base64Problem = (text) => (BASE64.test(text.replace(/\s/g, "")) ? "" : "invalid base64");
 
 function headersProblem(text) {
   const wrong = text.split("\n").findIndex((line) => line.trim() && line.indexOf(":") < 1);

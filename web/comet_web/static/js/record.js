@@ -6,6 +6,7 @@
 // own. Content is shown as text only, up to a limit.
 
 import { api } from "./api.js";
+import { bytesOf, textOf } from "./bytes.js";
 import { copy } from "./clipboard.js";
 import { el, icon, root } from "./el.js";
 import { decode } from "./exact.js";
@@ -76,17 +77,6 @@ async function read(topic, partition, offset) {
   const record = found.records[0];
   if (record?.offset === String(offset)) return record;
   throw { title: "No such record", detail: `offset ${offset} of partition ${partition} was deleted or is a transaction marker` };
-}
-
-const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-
-// Text, or null if it is not UTF-8.
-function textOf(bytes) {
-  try {
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    return null;
-  }
 }
 
 function fill(body, id, record, facts, actions) {
