@@ -3,6 +3,8 @@ conflicts, deletion, refusals."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
@@ -11,12 +13,15 @@ import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, expect
 
 import comet
+from comet.cli._gateway_process import GatewayProcess
+from comet.cli._local_cluster import LocalCluster
 from tests.browser.axe import axe
 from tests.browser.conftest import Stage, Watched, live, settled, shot, watched
 from tests.browser.seed import MARKUP
 from tests.browser.test_topic import guarded, token
 
 _NUMBERS = count(1)
+SLOW_MS = 60_000  # that a broker may take to be missed, and to be back
 QUOTE = '{"bid": 1.0800, "ask": 1.0801}'
 
 
@@ -314,3 +319,43 @@ async def test_keys_are_read_without_scripts(browser: Browser, stage: Stage, top
         await page.get_by_label("Key", exact=True).fill("limit.07")
         await page.get_by_role("button", name="Search").click()
         await expect(looked_up(page).locator("[data-content]")).to_have_text('{"limit": 7}')
+
+
+# ---- without a leader
+
+
+async def test_a_leader_that_is_away_is_told_and_comes_back(
+    context: Watched, page: Page, browser: Browser, tmp_path: Path
+) -> None:
+    """Of three brokers, the only one with the topic's partition is killed."""
+    local = LocalCluster(tmp_path, 3, port=0, settings={"metrics_port": "0"})
+    with ExitStack() as stack:
+        stack.callback(local.stop)
+        await asyncio.to_thread(local.start)
+        gateway = GatewayProcess(local.addresses, 0, tmp_path)
+        stack.callback(gateway.child.stop)
+        url = await asyncio.to_thread(gateway.start)
+        async with comet.Admin(local.addresses) as admin:
+            await admin.create_topic("alone", partitions=1, replicas=1, cleanup_policy="compact")
+            (leader,) = (await admin.describe_topic("alone")).partitions[0].replicas
+        async with comet.KV(local.addresses, "alone") as kv:
+            await kv.put("EURUSD", b"1.08")
+        await settled(page, f"{url}/topics/alone/keys?key=EURUSD")
+        victim = local.brokers[leader - 1]
+        victim.kill()
+        # The open page keeps its rows, and says that they are not current.
+        alert = page.get_by_role("alert").filter(has_text="Partition 0 has no leader, so that keys cannot be read or")
+        await expect(alert).to_be_visible(timeout=SLOW_MS)
+        await expect(keys(page)).to_contain_text("1.08")
+        async with watched(browser) as found:
+            other = await found.context.new_page()
+            await other.goto(f"{url}/topics/alone/keys?key=EURUSD")
+            await expect(other.get_by_role("alert")).to_contain_text("elect a leader on the tab Partitions")
+            await expect(other.get_by_text("Keys are not read yet")).to_be_visible()
+            await expect(looked_up(other).get_by_role("button", name="Set", exact=True)).to_be_hidden()
+            await shot(other, "keys-no-leader")
+            victim.start()
+            for shown in (page, other):
+                await expect(shown.get_by_role("alert").filter(has_text="no leader")).to_have_count(0, timeout=SLOW_MS)
+                await expect(keys(shown)).to_contain_text("1.08")
+                await expect(looked_up(shown).locator("[data-content]")).to_contain_text("1.08")
