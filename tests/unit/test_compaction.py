@@ -14,10 +14,11 @@ from comet_broker.core.compaction import LastPlan, plan_compaction
 from comet_broker.core.retention import SegmentFacts
 from comet_broker.storage import rewrite
 from comet_broker.storage.compaction import DamagedSource
+from comet_broker.storage.compaction_notes import NOTES
 from comet_broker.storage.log import Log
 from comet_broker.storage.memory import MemoryFiles
 from tests.unit.dying_files import Died, DyingFiles
-from tests.unit.storage_world import World, append_plan, carry_out, stored, sync
+from tests.unit.storage_world import FOLDER, World, append_plan, carry_out, stored, sync
 
 SECOND = 1_000_000
 NOW = 1_000 * SECOND
@@ -94,6 +95,26 @@ def test_a_damaged_segment_is_reported_with_its_offsets() -> None:
         carry_out(world.log)
     assert 0 < caught.value.first < caught.value.end < first.next_offset
     assert world.log.compaction.notes.due is not None
+
+
+def test_a_log_knows_up_to_where_records_may_be_gone_also_if_the_plan_is_forgotten() -> None:
+    world = World(MemoryFiles(Random(1)))
+    world.fill(3)
+    sync(world.log)
+    notes, end = world.log.compaction.notes, world.log.segments.active.base_offset
+    assert notes.clean_end == 0
+    append_plan(world.log, CompactionPlan(end, 1))
+    assert notes.clean_end == end, "from now on they may go"
+    sync(world.log)
+    carry_out(world.log)
+    assert notes.planned is not None and notes.clean_end == end
+    sync(world.log)
+    world.log.close()
+    world.files.remove(f"{FOLDER}/{NOTES}")
+    notes = world.open().compaction.notes
+    assert (notes.planned, notes.applied, notes.clean_end) == (None, None, end)
+    notes.truncate(7)
+    assert notes.clean_end == 7
 
 
 def of_key(key: bytes, *values: bytes | None) -> tuple[records.BatchHeader, memoryview]:

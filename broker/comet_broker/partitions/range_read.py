@@ -105,6 +105,7 @@ class Ranges:
             log_start=storage.log_start,
             high_watermark=partition.high_watermark,
             readable_end=end_of(partition, uncommitted=uncommitted),
+            clean_end=storage.compaction.notes.clean_end,
         )
         return answer, data
 

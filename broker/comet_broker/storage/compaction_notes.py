@@ -36,6 +36,7 @@ class CompactionNotes(msgspec.Struct):
 
     planned: PlanInLog | None = None
     applied: AppliedPlan | None = None
+    rewritten_end: int = 0  # of compacted segments, when the log was opened: their plan may be forgotten
 
     def note(self, offset: int, plan: CompactionPlan) -> None:
         """Takes a plan that is in the log now."""
@@ -47,6 +48,13 @@ class CompactionNotes(msgspec.Struct):
             self.planned = None
         if self.applied is not None and self.applied.clean_end > end:
             self.applied = None
+        self.rewritten_end = min(self.rewritten_end, end)
+
+    @property
+    def clean_end(self) -> int:
+        """Superseded records below it are gone, or go at any moment; 0: none."""
+        planned = 0 if self.planned is None else self.planned.plan.clean_end
+        return max(planned, 0 if self.applied is None else self.applied.clean_end, self.rewritten_end)
 
     @property
     def due(self) -> PlanInLog | None:

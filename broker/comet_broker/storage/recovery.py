@@ -214,6 +214,7 @@ class _Recovery:
         for offset, plan in self.plans:
             if offset < log_end and (notes.planned is None or notes.planned.offset < offset):
                 notes.note(offset, plan)
+        notes.rewritten_end = min(max(self.compacted.values(), default=0), log_end)
         return notes
 
     def close(self) -> None:

@@ -151,7 +151,9 @@ class Reader:
             now = loop.time()
             # All records may have been markers, or aborted.
             if batches or now >= spec.give_up or (next_offset >= answer.readable_end and now >= wait_until):
-                return Fetched(batches, first_offset, next_offset, epoch, answer.log_start, answer.readable_end)
+                return Fetched(
+                    batches, first_offset, next_offset, epoch, answer.log_start, answer.readable_end, answer.clean_end
+                )  # fmt: skip
             at = AtOffset(next_offset)
 
     async def _request(

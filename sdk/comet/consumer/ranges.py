@@ -58,6 +58,7 @@ class Fetched(NamedTuple):
     epoch: int | None  # of the record before next_offset, for the next fetch
     log_start: int
     log_end: int  # the end of the readable records
+    clean_end: int = 0  # of a compacted partition: superseded records below it are gone, or go at any moment
 
 
 class Fetches(Protocol):
@@ -119,6 +120,7 @@ class RangeState:
         self.epoch = spec.epoch  # of the record before `low`, if known
         self.log_start = 0
         self.log_end = 0
+        self.clean_end = 0
         self.records = 0  # read so far
         self.bytes = 0
         self._epoch_max = spec.end_epoch
@@ -178,6 +180,7 @@ class RangeState:
     def take(self, request: RangeRequest, fetched: Fetched) -> list[Part]:
         """The parts that an answer brings."""
         self.log_start, self.log_end = fetched.log_start, fetched.log_end
+        self.clean_end = max(self.clean_end, fetched.clean_end)
         if not self.spec.backward:
             return self._take_forward(request, fetched)
         if self.low is None:
@@ -458,6 +461,11 @@ class RangeReader:
     def log_end(self) -> int:
         """The end of the readable records, by the last answer."""
         return self._state.log_end
+
+    @property
+    def clean_end(self) -> int:
+        """Of a compacted partition: superseded records below it were gone by an answer, or about to go; 0: none."""
+        return self._state.clean_end
 
     async def step(self) -> list[Part]:
         """Makes the next request, and returns the parts it brings, which may be none.

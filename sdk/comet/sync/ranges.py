@@ -95,6 +95,11 @@ class RangeReader:
         """The end of the readable records, by the last answer."""
         return self._async.log_end
 
+    @property
+    def clean_end(self) -> int:
+        """Of a compacted partition: superseded records below it were gone by an answer, or about to go; 0: none."""
+        return self._async.clean_end
+
     def step(self) -> list[Part]:
         """Makes the next request, and returns the parts it brings, which may be none.
 

@@ -423,7 +423,7 @@ class FetchRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., uncommitted: _Optional[bool] = ..., whole_batches: _Optional[bool] = ..., leader_epoch: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("records", "next_offset", "log_start", "high_watermark", "batches", "leader_epoch", "aborted", "first_offset", "readable_end")
+    __slots__ = ("records", "next_offset", "log_start", "high_watermark", "batches", "leader_epoch", "aborted", "first_offset", "readable_end", "clean_end")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -433,6 +433,7 @@ class FetchResponse(_message.Message):
     ABORTED_FIELD_NUMBER: _ClassVar[int]
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     READABLE_END_FIELD_NUMBER: _ClassVar[int]
+    CLEAN_END_FIELD_NUMBER: _ClassVar[int]
     records: _containers.RepeatedCompositeFieldContainer[Record]
     next_offset: int
     log_start: int
@@ -442,7 +443,8 @@ class FetchResponse(_message.Message):
     aborted: _containers.RepeatedCompositeFieldContainer[_groups_pb2.AbortedTransaction]
     first_offset: int
     readable_end: int
-    def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., next_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., batches: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., aborted: _Optional[_Iterable[_Union[_groups_pb2.AbortedTransaction, _Mapping]]] = ..., first_offset: _Optional[int] = ..., readable_end: _Optional[int] = ...) -> None: ...
+    clean_end: int
+    def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., next_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., batches: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., aborted: _Optional[_Iterable[_Union[_groups_pb2.AbortedTransaction, _Mapping]]] = ..., first_offset: _Optional[int] = ..., readable_end: _Optional[int] = ..., clean_end: _Optional[int] = ...) -> None: ...
 
 class ReadKeysRequest(_message.Message):
     __slots__ = ("topic", "partition", "stale", "keys", "range", "history", "revision", "forwarded")
