@@ -56,6 +56,9 @@ class Choices(pydantic.BaseModel):
     bid_size: int = pydantic.Field(validation_alias=pydantic.AliasChoices("bidSize", "bs"))
 
 
+SNAPSHOT = {"subscribe": "a", "snapshot": "true"}
+
+
 class Odd:
     value: complex
 
@@ -99,6 +102,12 @@ def test_names_are_those_of_kafkas_source_in_any_case() -> None:
         ({"subscribePattern": "(a+)+$"}, "could take too long"),
         ({"subscribe": "a", "filter": "a >"}, "malformed filter, at character 4"),
         ({"subscribe": "a", "filter": "@timestamp > -15m"}, "filter has a time ago"),
+        ({"subscribe": "a", "snapshot": "maybe"}, "true or false"),
+        ({**SNAPSHOT, "startingOffsets": '{"a": {"0": 1}}'}, "a snapshot begins with the log"),
+        ({**SNAPSHOT, "startingTimestamp": "1"}, "a snapshot begins with the log"),
+        ({**SNAPSHOT, "isolation": "uncommitted"}, "a snapshot has committed records only"),
+        ({**SNAPSHOT, "minPartitions": "4"}, "reads each partition in one task"),
+        ({**SNAPSHOT, "pushdown": "true"}, "pushdown would cut the range"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:

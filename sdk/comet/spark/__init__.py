@@ -14,6 +14,7 @@ Needs no registration and no jar: Spark's Python workers run this package and th
     decoder         JSON values to Arrow structs
     coalesce        joins small batches
     ranges          reads a range from its leader, checked, as Arrow batches; in the executors
+    snapshots       reads the last record of each key of a range; in the executors
     cluster         the driver's requests to brokers
     group_progress  commits a stream's progress to a group
     source          the classes that Spark calls to read

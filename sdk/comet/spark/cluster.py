@@ -77,6 +77,17 @@ class Cluster:
             found |= {TopicPartition(name, one): topics[name].id.hex() for one in wanted if one < count}
         return dict(sorted(found.items()))
 
+    async def check_compacted(self, tps: TopicIds, options: SourceOptions) -> None:
+        """Raises InvalidArgument for a topic that is not compacted."""
+        names = {tp.topic for tp in tps}
+        for topic in await self._topics(options):
+            if topic.name in names and not topic.config.compacts:
+                raise InvalidArgument(
+                    f"topic {topic.name!r} is not compacted, and a snapshot is of the keys of a compacted one: leave "
+                    "out the option snapshot, or set the topic's cleanup_policy to compact",
+                    details={"topic": topic.name},
+                )
+
     async def _topics(self, options: SourceOptions) -> list[TopicInfo]:
         """Waits until a broker answers: a single broker may be restarting."""
         loop = asyncio.get_running_loop()

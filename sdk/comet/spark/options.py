@@ -47,6 +47,7 @@ class SourceOptions(ConnectionOptions):
     settle_ms: int = 0  # wait of a stream's batch before it looks up the end
     wait_ms: int = 200  # wait of a stream for records before it reports none
     filter: str = ""  # only records that match become rows
+    snapshot: bool = False  # of each key, only the last record below the end
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -58,7 +59,22 @@ class SourceOptions(ConnectionOptions):
             raise InvalidArgument(
                 f"maxPartitions ({options.partitions_max}) is less than minPartitions ({options.partitions_min})"
             )
+        if options.snapshot:
+            options._check_snapshot()
         return options
+
+    def _check_snapshot(self) -> None:
+        """Raises InvalidArgument for options that would make another thing of a snapshot."""
+        if self.starting not in (None, "earliest") or self.starting_ms is not None:
+            raise InvalidArgument("a snapshot begins with the log: leave out startingOffsets and startingTimestamp")
+        if not self.committed:
+            raise InvalidArgument("a snapshot has committed records only: leave out isolation=uncommitted")
+        if self.partitions_min:
+            raise InvalidArgument("a snapshot reads each partition in one task: leave out minPartitions")
+        if self.pushdown:
+            raise InvalidArgument(
+                "pushdown would cut the range of a snapshot: leave it out; the option filter is applied"
+            )
 
 
 def _topics(name: str, value: str) -> tuple[str, ...]:
@@ -156,4 +172,5 @@ _NAMES: Final[Table] = {
     "settleMs": ("settle_ms", number(0)),
     "waitMs": ("wait_ms", number(0)),
     "filter": ("filter", _filter),
+    "snapshot": ("snapshot", switch),
 }

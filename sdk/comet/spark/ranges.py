@@ -102,7 +102,7 @@ class Parts:
             try:
                 parts = pending.result()
             except (TopicNotFound, PartitionNotFound) as error:
-                self._lose(self._at, self._range.end, error)
+                lose(self._range, self._options, self._at, self._range.end, error)
                 return
             pending = self._begin()
             for part in parts:
@@ -112,38 +112,39 @@ class Parts:
                 else:
                     self._at = part.next_offset
                     if self._options.permissive and part.encrypted is not None:
-                        self._nullify(part)
+                        nullify(part)
                     matching = part if self._filter is None else part.pick(self._filter.rows(part))
                     if matching is not None:
                         yield matching
-
-    def _nullify(self, batch: comet.RecordBatch[bytes]) -> None:
-        """Makes values null that cannot be decrypted."""
-        assert batch.encrypted is not None
-        errors = batch.encrypted.nullify()
-        if errors:
-            first = min(errors)
-            log.warning("%d values are null: %s", len(errors), batch.at(errors[first], batch.offsets[first]).message)
 
     def _pass_over(self, gap: comet.Gap) -> None:
         """Continues after lost records, or raises an error about them."""
         assert gap.error is not None
         first = max(gap.first, self._at)
-        self._lose(first, gap.end, gap.error)
+        lose(self._range, self._options, first, gap.end, gap.error)
         if isinstance(gap.error, Truncated):  # the records that replaced the lost ones are read as part of this range
             self._reading = self._from(first, NO_EPOCH, NO_EPOCH)
 
-    def _lose(self, start: int, end: int, error: CometError) -> None:
-        """Raises DataLoss, or logs the loss."""
-        one = self._range
-        name = f"{one.topic}/{one.partition}"
-        problem = f"{name}: offsets {start} to {end} of {one.start} to {one.end} cannot be read: {error}"
-        if self._options.fail_on_loss:
-            raise DataLoss(
-                f"{problem}. With the option failOnDataLoss=false the query continues without them.",
-                details={"topic": one.topic, "partition": str(one.partition), **error.details},
-            ) from error
-        log.warning("%s; the query continues without them", problem)
+
+def nullify(batch: comet.RecordBatch[bytes]) -> None:
+    """Makes values null that cannot be decrypted."""
+    assert batch.encrypted is not None
+    errors = batch.encrypted.nullify()
+    if errors:
+        first = min(errors)
+        log.warning("%d values are null: %s", len(errors), batch.at(errors[first], batch.offsets[first]).message)
+
+
+def lose(one: Range, options: SourceOptions, start: int, end: int, error: CometError) -> None:
+    """Raises DataLoss about offsets of a range, or logs the loss."""
+    name = f"{one.topic}/{one.partition}"
+    problem = f"{name}: offsets {start} to {end} of {one.start} to {one.end} cannot be read: {error}"
+    if options.fail_on_loss:
+        raise DataLoss(
+            f"{problem}. With the option failOnDataLoss=false the query continues without them.",
+            details={"topic": one.topic, "partition": str(one.partition), **error.details},
+        ) from error
+    log.warning("%s; the query continues without them", problem)
 
 
 def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -51,7 +51,17 @@ PARTITIONS_S: Final = 5.0  # between checks for new topics and partitions, which
 
 
 class CometSource(DataSource):
-    """`format("comet")`."""
+    """`format("comet")`. Spark makes one for each `load()`, and pickles it for the planning of each action."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._snapshot: list[Range] | None = None  # as it is now, for all actions on the frame
+        try:
+            wanted = self._options()
+        except InvalidArgument:
+            return  # raised again by what Spark calls next, unless these are options of a sink
+        if wanted.snapshot:
+            self._snapshot = sync.call(planned(wanted))
 
     @classmethod
     def name(cls) -> str:
@@ -69,7 +79,9 @@ class CometSource(DataSource):
         options = self._options()
         if options.offsets_per_trigger is not None or options.group or options.settle_ms:
             raise InvalidArgument("maxOffsetsPerTrigger, group and settleMs are for spark.readStream")
-        return FilteredReader(schema, options) if options.pushdown else BatchReader(schema, options)
+        if options.pushdown:
+            return FilteredReader(schema, options)
+        return BatchReader(schema, options, self._snapshot)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         options = self._options()
@@ -77,6 +89,11 @@ class CometSource(DataSource):
             raise InvalidArgument("endingOffsets and endingTimestamp are for spark.read: a stream has no end")
         if options.pushdown:
             raise InvalidArgument("pushdown is for spark.read: Spark gives no filters to a stream")
+        if options.snapshot:
+            raise InvalidArgument(
+                "snapshot is for spark.read: a stream has every change of a key. For the last one, use "
+                "groupBy('key').agg(max_by(struct('*'), 'offset')) on the stream"
+            )
         return StreamReader(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -105,6 +122,20 @@ class Split(InputPartition):
         self.parts = parts
 
 
+async def planned(options: SourceOptions) -> list[Range]:
+    """The ranges of a batch, or of a snapshot, as they are now."""
+    from comet.spark.cluster import Cluster
+
+    cluster = Cluster.of(options)
+    tps = await cluster.partitions(options)
+    if options.snapshot:
+        await cluster.check_compacted(tps, options)
+    end = await cluster.ends(tps, options)
+    start = await cluster.starts(tps, options, "earliest")
+    await cluster.check_reached(start, end, options)
+    return between(start, end)
+
+
 class _Reader:
     """The executor side of both kinds of readers."""
 
@@ -117,10 +148,11 @@ class _Reader:
         self.names = value_types.names(options.event)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        from comet.spark import ranges, snapshots
         from comet.spark.columns import SparkColumns
-        from comet.spark.ranges import read
 
         assert isinstance(partition, Split)
+        read = snapshots.read if self.options.snapshot else ranges.read
         return read(partition.parts, SparkColumns(self.schema, self.options, self.names), self.options)
 
     def splits(self, ranges: list[Range]) -> list[Split]:
@@ -130,22 +162,19 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """A read of the current records, or between given offsets."""
+    """A read of the current records, or between given offsets; or of a snapshot, whose ranges are given."""
+
+    def __init__(self, schema: StructType, options: SourceOptions, snapshot: list[Range] | None = None) -> None:
+        super().__init__(schema, options)
+        self._snapshot = snapshot
 
     def partitions(self) -> Sequence[InputPartition]:
         """At least one: for none Spark would add a partition of another class."""
-        return self.splits(sync.call(self._plan())) or [Split(())]
+        ranges = sync.call(self._plan()) if self._snapshot is None else self._snapshot
+        return self.splits(ranges) or [Split(())]
 
     async def _plan(self) -> list[Range]:
-        from comet.spark.cluster import Cluster
-
-        options = self.options
-        cluster = Cluster.of(options)
-        tps = await cluster.partitions(options)
-        end = await cluster.ends(tps, options)
-        start = await cluster.starts(tps, options, "earliest")
-        await cluster.check_reached(start, end, options)
-        return between(start, end)
+        return await planned(self.options)
 
 
 class FilteredReader(BatchReader):
