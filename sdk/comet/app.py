@@ -351,6 +351,7 @@ class App:
         headers: Headers | None = None,
         timestamp_us: int | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> Delivery:
         """Buffers a record, as `Producer.send` does; in a handler with delivery="exactly_once", in its transaction.
 
@@ -363,7 +364,9 @@ class App:
         0
         """
         writer: Producer | Transaction = current_transaction.get() or self.producer
-        return await writer.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
+        return await writer.send(
+            topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms
+        )
 
     @contextlib.asynccontextmanager
     async def transaction(self, messages: Any = None) -> AsyncIterator[Transaction]:

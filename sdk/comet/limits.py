@@ -20,6 +20,7 @@ BATCH_RECORDS_MAX: Final = 1 << 17
 
 # The format's overhead per record: an offset of its value, one of its key, and a timestamp.
 RECORD_OVERHEAD_BYTES: Final = 16
+EXPIRY_BYTES: Final = 8  # of the time at which a record expires
 HEADER_OVERHEAD_BYTES: Final = 8
 
 # `send` seals a batch at the first size, `send_many` makes slices of the second.

@@ -57,6 +57,7 @@ SETTING_PLACES_MAX = {
     "consistency": 3,  # topics of the demo
     "retention_bytes": 3,  # of Kafka's configuration
     "retention_records": 2,
+    "record_ttl_ms": 3,  # a producer's route, which writes when a record expires
     "cleanup_policy": 4,  # of Kafka's configuration; a topic of the benchmark
     "min_compaction_lag_ms": 3,  # of Kafka's configuration
     "delete_retention_ms": 3,  # of Kafka's configuration

@@ -124,6 +124,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.wire.framing",
         "comet.wire.liveness",
         "comet.wire.protobuf",
+        "comet.wire.record_ttl",
         "comet.wire.tls",
         "comet.wire.transport",
         "comet.wire.tuning",

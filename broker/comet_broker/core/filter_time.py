@@ -24,6 +24,9 @@ class FilterTime:
     def now(self) -> float:
         return self._clock.monotonic()
 
+    def wall_us(self) -> int:
+        return self._clock.wall_us()
+
     def allows(self) -> bool:
         now = self._clock.monotonic()
         self._left_s = min(self._left_s + (now - self._at) * self._share, BURST_S)

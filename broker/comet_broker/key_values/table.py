@@ -32,24 +32,26 @@ _SCHEMA: Final = (
     f"PRAGMA max_page_count = {limits.KEY_TABLE_BYTES_MAX // _PAGE_BYTES}",
     f"PRAGMA cache_size = -{limits.KEY_TABLE_CACHE_BYTES // 1024}",
     """CREATE TABLE keys (key BLOB PRIMARY KEY, revision INTEGER NOT NULL, live INTEGER NOT NULL, record BLOB NOT NULL,
-       packed BLOB NOT NULL, earlier BLOB NOT NULL) WITHOUT ROWID""",
+       expires_us INTEGER NOT NULL, packed BLOB NOT NULL, earlier BLOB NOT NULL) WITHOUT ROWID""",
     """CREATE TABLE open (producer INTEGER, epoch INTEGER, revision INTEGER, key BLOB NOT NULL, live INTEGER NOT NULL,
-       record BLOB NOT NULL, packed BLOB NOT NULL, PRIMARY KEY (producer, epoch, revision)) WITHOUT ROWID""",
+       record BLOB NOT NULL, expires_us INTEGER NOT NULL, packed BLOB NOT NULL,
+       PRIMARY KEY (producer, epoch, revision)) WITHOUT ROWID""",
     "CREATE INDEX open_keys ON open (key)",
     "BEGIN",  # never committed: a commit would only cost time
 )
 # A transaction's record may come after a later one of the same key: the greater offset is the last.
-_PUT: Final = """INSERT INTO keys VALUES (?, ?, ?, ?, ?, x'') ON CONFLICT (key) DO UPDATE SET
+_PUT: Final = """INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, x'') ON CONFLICT (key) DO UPDATE SET
     earlier = substr(CAST(keys.packed || keys.earlier AS BLOB), 1, 504), revision = excluded.revision,
-    live = excluded.live, record = excluded.record, packed = excluded.packed
+    live = excluded.live, record = excluded.record, expires_us = excluded.expires_us, packed = excluded.packed
     WHERE excluded.revision > keys.revision"""
-_COMMIT: Final = """INSERT INTO keys SELECT key, revision, live, record, packed, x'' FROM open
+_COMMIT: Final = """INSERT INTO keys SELECT key, revision, live, record, expires_us, packed, x'' FROM open
     WHERE producer = ? AND epoch = ? ORDER BY revision ON CONFLICT (key) DO UPDATE SET
     earlier = substr(CAST(keys.packed || keys.earlier AS BLOB), 1, 504), revision = excluded.revision,
-    live = excluded.live, record = excluded.record, packed = excluded.packed
+    live = excluded.live, record = excluded.record, expires_us = excluded.expires_us, packed = excluded.packed
     WHERE excluded.revision > keys.revision"""
-_FROM: Final = "SELECT key, revision, live, record FROM keys WHERE key >= ? ORDER BY key LIMIT ?"
-_BETWEEN: Final = "SELECT key, revision, live, record FROM keys WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+_FROM: Final = "SELECT key, revision, live, record, expires_us FROM keys WHERE key >= ? ORDER BY key LIMIT ?"
+_BETWEEN: Final = """SELECT key, revision, live, record, expires_us FROM keys WHERE key >= ? AND key < ?
+    ORDER BY key LIMIT ?"""
 
 assert (limits.KEY_HISTORY_MAX - 1) * _REVISION.size == 504, "the bytes of earlier revisions, as in the statements"
 
@@ -63,12 +65,20 @@ def overflow_to(folder: Path) -> None:
 
 
 class KeyRecord(NamedTuple):
-    """A record of a key: its offset, whether it has a value, and the encoded Record of the protocol."""
+    """A record of a key: its offset, whether it has a value, the encoded Record of the protocol, its expiry time."""
 
     key: bytes
     revision: int
     live: bool
     record: bytes
+    expires_us: int = 0  # 0: never
+
+    def counts(self, now_us: int) -> bool:
+        """Whether the key has this value."""
+        return self.live and not self.expired(now_us)
+
+    def expired(self, now_us: int) -> bool:
+        return 0 < self.expires_us <= now_us
 
 
 class KeyTable:
@@ -90,7 +100,7 @@ class KeyTable:
     def put_open(self, producer_id: int, epoch: int, rows: Iterable[KeyRecord]) -> None:
         """Keeps the records of a transaction until it is decided."""
         self._db.executemany(
-            "INSERT OR REPLACE INTO open VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO open VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             ((producer_id, epoch, row.revision, *(row.key, *row[2:]), _REVISION.pack(row.revision)) for row in rows),
         )
         self.any_open = True
@@ -107,8 +117,8 @@ class KeyTable:
     # ---- reading
 
     def last(self, key: bytes) -> KeyRecord | None:
-        row = self._execute("SELECT revision, live, record FROM keys WHERE key = ?", (key,)).fetchone()
-        return None if row is None else KeyRecord(key, row[0], row[1] != 0, row[2])
+        row = self._execute("SELECT revision, live, record, expires_us FROM keys WHERE key = ?", (key,)).fetchone()
+        return None if row is None else KeyRecord(key, row[0], row[1] != 0, row[2], row[3])
 
     def is_open(self, key: bytes) -> bool:
         """Whether an undecided transaction has written the key."""
@@ -121,7 +131,7 @@ class KeyTable:
         start = prefix if after is None else max(prefix, after + b"\0")  # the first key behind it
         end = _end_of(prefix)
         found = self._execute(_FROM, (start, limit)) if end is None else self._execute(_BETWEEN, (start, end, limit))
-        return [KeyRecord(key, revision, live != 0, record) for key, revision, live, record in found]
+        return [KeyRecord(key, revision, live != 0, *rest) for key, revision, live, *rest in found]
 
     def revisions(self, key: bytes) -> list[int]:
         """The offsets of the key's last records, the newest first."""

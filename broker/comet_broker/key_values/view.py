@@ -231,7 +231,9 @@ class KeyView:
     def _rows(self, batch: Batch) -> list[KeyRecord]:
         """The records of a batch with a key, from `read_end` on."""
         return [
-            KeyRecord(record.key, record.offset, record.HasField("value"), record.SerializeToString())
+            KeyRecord(
+                record.key, record.offset, record.HasField("value"), record.SerializeToString(), record.expires_us
+            )
             for record in record_messages(batch, self.read_end)
             if record.HasField("key")
         ]
@@ -280,14 +282,14 @@ class KeyView:
         """Whether the table lacks records below the high watermark."""
         return self._reading is not None or self.read_end < self.partition.high_watermark
 
-    def last(self, keys: Iterable[bytes]) -> list[bytes]:
-        """The encoded last records of these keys, of those that have one. Raises InvalidArgument if they are too large
-        for one answer."""
+    def last(self, keys: Iterable[bytes], now_us: int) -> list[bytes]:
+        """The encoded last records of these keys, as far as they have one that has not expired. Raises InvalidArgument
+        if they are too large for one answer."""
         found: list[bytes] = []
         size = 0
         for key in keys:
             row = self.table.last(key)
-            if row is not None and self._in_log(row):
+            if row is not None and not row.expired(now_us) and self._in_log(row):
                 if size >= limits.READ_KEYS_BYTES_MAX:
                     raise InvalidArgument(
                         f"these records have more than {limits.READ_KEYS_BYTES_MAX} bytes: read fewer keys at once"
@@ -296,7 +298,7 @@ class KeyView:
                 size += len(row.record)
         return found
 
-    def range(self, prefix: bytes, after: bytes | None, limit: int) -> tuple[list[bytes], bytes | None]:
+    def range(self, prefix: bytes, after: bytes | None, limit: int, now_us: int) -> tuple[list[bytes], bytes | None]:
         """The encoded last records, with a value, of the next keys, and the key after which the range goes on."""
         found: list[bytes] = []
         size = 0
@@ -305,7 +307,7 @@ class KeyView:
             if size >= limits.READ_KEYS_BYTES_MAX:
                 break
             after = row.key
-            if row.live and self._in_log(row):
+            if row.counts(now_us) and self._in_log(row):
                 found.append(row.record)
                 size += len(row.record)
         else:

@@ -27,9 +27,9 @@ from comet_broker.key_values.view import KeyView
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import check_settled
 from comet_broker.partitions.partition import Partition
-from comet_broker.partitions.record_messages import counts, record_messages
+from comet_broker.partitions.record_messages import counts, has_expired, record_messages
 
-ABSENT: Final = -1  # as a revision: no record, or a tombstone
+ABSENT: Final = -1  # as a revision: no record, a tombstone, or one that has expired
 _ANSWER_BYTES: Final = limits.READ_KEYS_BYTES_MAX
 _LOOKUP_BYTES: Final = 4 * limits.KIB  # for a record by its offset; a larger batch is read whole
 _FROM_LOG: Final = ("history", "revision")  # kinds of requests whose records are read from the log
@@ -74,7 +74,7 @@ class KeyViews:
                 raise NotReadYet
             for key, revision in expected.items():
                 found = view.newest(key)
-                actual = found.revision if found is not None and found.live else ABSENT
+                actual = found.revision if found is not None and found.counts(self._env.clock.wall_us()) else ABSENT
                 if actual != revision:
                     offset = ABSENT if found is None else found.revision
                     raise Refused(_mismatch(partition, key, revision, actual), offset)
@@ -112,7 +112,7 @@ class KeyViews:
         view = self._view(partition)
         if not view.keep_up() and view.behind():
             return None
-        return _answer(partition, view, request)
+        return _answer(partition, view, request, self._env.clock.wall_us())
 
     async def read(self, partition: Partition, request: pb.ReadKeysRequest) -> pb.ReadKeysResponse:
         """The answer, within the time that a call may wait."""
@@ -144,14 +144,16 @@ class KeyViews:
     # ---- histories
 
     async def _history(self, partition: Partition, key: bytes, revisions: Sequence[int]) -> list[bytes]:
-        """The records at these offsets, up to the bound of an answer, without those that were deleted meanwhile."""
+        """The records at these offsets, up to the bound of an answer, as far as they are there and have not expired."""
         found: list[bytes] = []
         size = 0
         for offset in revisions:
             if offset < partition.log.log_start or size >= _ANSWER_BYTES:
                 break
             record = await self._at(partition, offset)
-            if record is not None and record.HasField("key") and record.key == key:
+            if record is None or has_expired(record, self._env.clock.wall_us()):
+                continue
+            if record.HasField("key") and record.key == key:
                 found.append(record.SerializeToString())
                 size += len(found[-1])
         return found
@@ -257,11 +259,12 @@ def _mismatch(partition: Partition, key: bytes, expected: int, actual: int) -> R
     )
 
 
-def _answer(partition: Partition, view: KeyView, request: pb.ReadKeysRequest) -> pb.ReadKeysResponse:
+def _answer(partition: Partition, view: KeyView, request: pb.ReadKeysRequest, now_us: int) -> pb.ReadKeysResponse:
     if request.WhichOneof("what") == "keys":
-        return _about(partition, view.last(request.keys.keys))
+        return _about(partition, view.last(request.keys.keys, now_us))
     wanted = request.range
-    found, after = view.range(wanted.prefix, wanted.after if wanted.HasField("after") else None, wanted.limit or 100)
+    start = wanted.after if wanted.HasField("after") else None
+    found, after = view.range(wanted.prefix, start, wanted.limit or 100, now_us)
     answer = _about(partition, found)
     if after is not None:
         answer.after = after

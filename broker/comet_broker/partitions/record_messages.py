@@ -23,12 +23,20 @@ def counts(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
 
 
 def record_messages(batch: Batch, since: int = 0) -> Iterator[pb.Record]:
-    """The records from an offset on."""
-    for offset, value, key, headers, timestamp_us in zip(
-        batch.offsets, batch.values, batch.keys, batch.headers, batch.timestamps, strict=True
+    """The records from an offset on, expired or not."""
+    expiry = batch.expiry
+    for row, (offset, value, key, headers, timestamp_us) in enumerate(
+        zip(batch.offsets, batch.values, batch.keys, batch.headers, batch.timestamps, strict=True)
     ):
         if offset >= since:
             record = pb.Record(key=key, value=value, timestamp_us=timestamp_us, offset=offset)
+            if expiry is not None:
+                record.expires_us = expiry[row]
             for name, content in headers:
                 record.headers.add(name=name, value=content)
             yield record
+
+
+def has_expired(record: pb.Record, now_us: int) -> bool:
+    """Whether the record is no longer delivered."""
+    return 0 < record.expires_us <= now_us

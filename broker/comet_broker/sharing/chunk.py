@@ -1,14 +1,15 @@
 """A range of a partition's log in memory, from which records are acquired: whole batches, and their positions.
 
 The bytes come from the tail or the log, as those of feeds do, and are verified. Only a few header bytes of each batch
-are read: where it begins, where it ends, and whether it counts; only a group by key has its keys read.
+are read: where it begins, where it ends, and whether it counts; only a group by key has its keys read, and only of a
+batch whose records expire are the times read.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 
@@ -24,8 +25,10 @@ _HEADER: Final = Struct("<q12xI10xH4xq24xII")
 _CONTROL: Final = int(records.Flag.CONTROL)
 _TRANSACTIONAL: Final = int(records.Flag.TRANSACTIONAL)
 _OFFSET_DELTAS: Final = int(records.Flag.OFFSET_DELTAS)
+_EXPIRY: Final = int(records.Flag.EXPIRY)
 _KEYS: Final = int(records.Flag.KEYS)
 
+INT64_MAX: Final = (1 << 63) - 1
 Range = tuple[int, int]
 
 assert _HEADER.size == 80
@@ -43,9 +46,12 @@ class BatchSpan(NamedTuple):
 class Chunk:
     """Whole batches, and the ranges of their records that can be given. Immutable."""
 
-    def __init__(self, data: memoryview, aborted: Sequence[AbortedTransaction], *, by_key: bool) -> None:
+    def __init__(self, data: memoryview, aborted: Sequence[AbortedTransaction], *, by_key: bool, now_us: int) -> None:
         gone = {(one.producer_id, one.epoch): (one.first, one.end) for one in aborted}
         self.data = data
+        self.expires_us = 0  # when the next of its records expires; 0: never
+        self._aborted = aborted
+        self._by_key = by_key
         self.spans: list[BatchSpan] = []
         runs: list[Range] = []
         keys: list[int | None] = []
@@ -59,7 +65,7 @@ class Chunk:
                 first, after = gone.get((producer, epoch), (end, end))
                 counts = not first <= base < after
             if counts:
-                _add_runs(runs, data[at : at + length], base, end, dense=not flags & _OFFSET_DELTAS)
+                self._add_runs(runs, data[at : at + length], base, end, flags, now_us)
             if by_key:
                 keys += _keys(data[at : at + length], base, end) if counts and flags & _KEYS else [None] * (end - base)
             at += length
@@ -68,6 +74,28 @@ class Chunk:
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def unexpired(self, now_us: int) -> Chunk:
+        """The same without the records that have expired since."""
+        if not 0 < self.expires_us <= now_us:
+            return self
+        return Chunk(self.data, self._aborted, by_key=self._by_key, now_us=now_us)
+
+    def _add_runs(self, runs: list[Range], batch: memoryview, base: int, end: int, flags: int, now_us: int) -> None:
+        there: Iterable[Range] = [(base, end)]
+        if flags & (_OFFSET_DELTAS | _EXPIRY):
+            found = records.decode(batch, check=False)
+            offsets, expiry = found.offsets, found.expiry
+            if expiry is not None:
+                offsets = [offset for offset, at in zip(offsets, expiry, strict=True) if not 0 < at <= now_us]
+                later = [at for at in expiry if at > now_us]
+                self.expires_us = min([*later, self.expires_us or INT64_MAX]) if later else self.expires_us
+            there = [(one, one + 1) for one in offsets]
+        for first, after in there:
+            if runs and runs[-1][1] == first:
+                runs[-1] = (runs[-1][0], after)
+            else:
+                runs.append((first, after))
 
     def records_in(self, size: int) -> int:
         """The approximate number of records in that many bytes, at least one."""
@@ -116,15 +144,6 @@ def acquired_ranges(granted: Sequence[Granted]) -> list[groups_pb.AcquiredRecord
 
 def _first(span: BatchSpan) -> int:
     return span.first
-
-
-def _add_runs(runs: list[Range], batch: memoryview, base: int, end: int, *, dense: bool) -> None:
-    there = [(base, end)] if dense else [(one, one + 1) for one in records.decode(batch, check=False).offsets]
-    for first, after in there:
-        if runs and runs[-1][1] == first:
-            runs[-1] = (runs[-1][0], after)
-        else:
-            runs.append((first, after))
 
 
 def _keys(batch: memoryview, base: int, end: int) -> list[int | None]:

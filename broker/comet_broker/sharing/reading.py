@@ -52,10 +52,14 @@ class ShareReader:
     def at(self, offset: int, end: int) -> Chunk | None:
         """A chunk with that record; None while it is being read, or if it cannot be."""
         chunks = self._context.chunks
-        for chunk in self.chunks:
+        for at, chunk in enumerate(self.chunks):
             if chunk.first <= offset < chunk.end:
-                chunks.use(self, chunk)
-                return chunk
+                fresh = chunk.unexpired(self._context.env.clock.wall_us()) if chunk.expires_us else chunk
+                if fresh is not chunk:
+                    chunks.forget(self, chunk)
+                    self.chunks[at] = fresh
+                chunks.use(self, fresh)
+                return fresh
         if self.loading is not None:
             return None
         partition = self._state.partition
@@ -118,7 +122,7 @@ class ShareReader:
         state = self._state
         isolation = state.partition.watermarks.isolation
         aborted = isolation.aborted(offset, end) if isolation.any_aborted else []
-        chunk = Chunk(data, aborted, by_key=state.agreed.options.by_key)
+        chunk = Chunk(data, aborted, by_key=state.agreed.options.by_key, now_us=self._context.env.clock.wall_us())
         if len(self.chunks) >= CHUNKS_MAX:
             self._context.chunks.forget(self, self.chunks.pop(0))
         self.chunks.append(chunk)

@@ -6,7 +6,8 @@
 
 It saves the reader work, and is no promise: a reader applies its filter to all that comes. So a broker whose processor
 time for filters is used up sends what it has, and so does one that cannot read a batch. Progress is sent as well: what
-was looked at and did not match is covered, so that a reader does not ask for it again.
+was looked at and did not match is covered, so that a reader does not ask for it again. Where a batch is opened for its
+filter, records that have expired are left out, too.
 
 Slices of SLICE_S take turns with everything else on the loop, one at a time for all subscribers. Large batches go to a
 worker.
@@ -89,6 +90,10 @@ class FilteredDelivery:
             batch = records.decode(stored)
             batch.check(times=False)
             rows = self._chosen.rows(_Rows(batch, self._partition))
+            expiry = batch.expiry
+            if expiry is not None:
+                now_us = self._time.wall_us()
+                rows = [row for row in rows if not 0 < expiry[row] <= now_us]
         except CorruptBatch:  # the reader reports it
             self._add(bytes(stored))
             return

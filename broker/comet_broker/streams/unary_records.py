@@ -29,6 +29,7 @@ from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from comet.wire.contents import contents_of
 from comet.wire.corrupt import headers, opened
 from comet.wire.protobuf import position_from_pb
+from comet.wire.record_ttl import check_ttl, expiry_column, expiry_of
 from comet_broker import limits
 from comet_broker.cluster.peers import Peers
 from comet_broker.cluster.view import ClusterView
@@ -43,7 +44,7 @@ from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.range_read import Ranges, answer_later, end_of
-from comet_broker.partitions.record_messages import counts, record_messages
+from comet_broker.partitions.record_messages import counts, has_expired, record_messages
 from comet_broker.partitions.shared_answers import SharedAnswers
 from comet_broker.partitions.topics import TopicTable
 
@@ -155,7 +156,7 @@ class UnaryRecords:
         self, partition: Partition, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int
     ) -> Accepted:
         """The same without an await; raises NotReadYet or Refused."""
-        batch = self._encode(request, chosen, digest)
+        batch = self._encode(request, chosen, digest, partition.log.state.config.record_ttl_ms)
         return partition.produce(memoryview(batch), request.acks, self._views.condition(partition, chosen))
 
     async def _spec(self, topic: str, topic_id: bytes = b"") -> TopicSpec:
@@ -183,6 +184,9 @@ class UnaryRecords:
             raise InvalidArgument(
                 f"publish takes 1 to {limits.PUBLISH_RECORDS_MAX} records, not {len(request.records)}"
             )
+        for record in request.records:
+            if record.ttl_ms:
+                check_ttl(record.ttl_ms)
         if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             raise InvalidArgument(f"acks must be 0, 1 or 2, not {request.acks}")
         if request.producer_id and not request.HasField("partition"):
@@ -216,14 +220,22 @@ class UnaryRecords:
             for record in request.records
         ]
 
-    def _encode(self, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int) -> bytes:
+    def _encode(self, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int, topic_ttl_ms: int) -> bytes:
         now = self._env.clock.wall_us()
         keyed = any(record.HasField("key") for record in chosen)
         headed = any(record.headers for record in chosen)
+        values = [record.value if record.HasField("value") else None for record in chosen]
+        timestamps = [record.timestamp_us or now for record in chosen]
+        own, expiry = None, None
+        if any(record.ttl_ms for record in chosen):
+            own = [expiry_of(at, record.ttl_ms or None) for at, record in zip(timestamps, chosen, strict=True)]
+        if own is not None or topic_ttl_ms > 0:
+            expiry = expiry_column(own, timestamps, values, topic_ttl_ms)
         parts = records.encode(
-            [record.value if record.HasField("value") else None for record in chosen],
+            values,
             keys=[record.key if record.HasField("key") else None for record in chosen] if keyed else None,
-            timestamps=[record.timestamp_us or now for record in chosen],
+            timestamps=timestamps,
+            expiry=expiry,
             headers=[[(header.name, header.value) for header in record.headers] for record in chosen]
             if headed
             else None,
@@ -348,8 +360,9 @@ class UnaryRecords:
                     raise record
                 if found and (len(found) >= records_max or size >= bytes_max):
                     break
-                found.append(record)
-                size += len(record.value) + len(record.key)
+                if not has_expired(record, self._env.clock.wall_us()):
+                    found.append(record)
+                    size += len(record.value) + len(record.key)
                 offset = record.offset + 1
             else:
                 offset = next_offset

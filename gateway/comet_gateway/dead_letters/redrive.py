@@ -22,6 +22,7 @@ from typing import Final
 import comet
 from comet.consumer.ranges import RangeSpec
 from comet.errors import CometError, DataLoss, KeyReused
+from comet.settings.topic import NO_LIMIT
 from comet.types import Acks, Receipt, is_internal_topic
 from comet_gateway.config import READ_WAIT_MS
 from comet_gateway.dead_letters.dead_letter import (
@@ -61,6 +62,7 @@ class Edit:
     headers: Pairs = field(default_factory=list)
     partition: int | None = None
     timestamp_us: int | None = None
+    ttl_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,7 @@ def rewritten(
         headers,
         record.timestamp_us if edit.timestamp_us is None else edit.timestamp_us,
         partition,
+        NO_LIMIT if edit.ttl_ms is None else edit.ttl_ms,  # with its old timestamp it might have expired already
     )
 
 

@@ -29,7 +29,7 @@ CHUNK_OVERHEAD: Final = 3300  # bytes of memory that a chunk takes beside its re
 class Source:
     """A batch, and its records as JSON. Lives as long as a chunk or a subscriber references it."""
 
-    __slots__ = ("_fragments", "_rows", "batch", "epoch", "next_offset", "offsets", "partition", "topic")
+    __slots__ = ("_fragments", "_rows", "batch", "epoch", "expiry", "next_offset", "offsets", "partition", "topic")
 
     def __init__(self, batch: comet.RecordBatch[bytes]) -> None:
         self.batch = batch
@@ -38,6 +38,7 @@ class Source:
         self.offsets: Sequence[int] = batch.offsets
         self.next_offset = batch.next_offset
         self.epoch = batch.epoch
+        self.expiry: Sequence[int] | None = batch.expiry
         self._fragments: dict[Values, list[bytes]] = {}
         self._rows: dict[Filter, Sequence[int]] = {}
 
@@ -136,9 +137,19 @@ class Slice:
             return [self._source.offsets[row] for row in self._rows]
         return self._source.offsets[self._begin : self._end]
 
-    def matching(self, chosen: Filter) -> Slice:
-        """Those of its records that match, with the same cursor."""
-        rows = self._source.rows(chosen, self._begin, self._end)
+    @property
+    def expires(self) -> bool:
+        """Whether some of its records may expire."""
+        return self._source.expiry is not None
+
+    def matching(self, chosen: Filter | None, now_us: int) -> Slice:
+        """Those of its records that match and have not expired, with the same cursor."""
+        source, expiry = self._source, self._source.expiry
+        rows: Sequence[int] = range(self._begin, self._end)
+        if chosen is not None:
+            rows = source.rows(chosen, self._begin, self._end)
+        if expiry is not None:
+            rows = [row for row in rows if not 0 < expiry[row] <= now_us]
         if len(rows) == self._end - self._begin:
             return self
         found = Slice(self._source, self._begin, self._end, self._values, self._prefix)
@@ -147,9 +158,11 @@ class Slice:
 
     @property
     def columns(self) -> tuple[comet.RecordBatch[bytes], int, int]:
-        """The batch of the records, and their range in it: [begin, end). Of a subscription without a filter."""
-        assert self._rows is None
-        return self._source.batch, self._begin, self._end
+        """The batch of the records, and their range in it: [begin, end)."""
+        if self._rows is None:
+            return self._source.batch, self._begin, self._end
+        picked = self._source.batch.pick(self._rows)
+        return (self._source.batch, 0, 0) if picked is None else (picked, 0, len(picked))
 
     @property
     def cursor(self) -> str:

@@ -3,15 +3,19 @@
 The newest is the last received of the same partition; between partitions, the one with the later timestamp. Records
 without a key count as one key. `latest_fanout` serves tables to subscribers.
 
-Pure: no I/O, no clock.
+An entry that has expired is neither in a snapshot nor among changes.
+
+Pure: no I/O; the clock is a parameter.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import repeat
 from typing import Final, NamedTuple
 
+from comet.types import wall_clock_us
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.ring import Ring
 from comet_gateway.records.cursor import CursorPosition
@@ -27,6 +31,7 @@ class TableEntry(NamedTuple):
     timestamp_us: int
     fragment: bytes
     dead: bool  # a tombstone
+    expires_us: int = 0  # 0: never
 
     def beats(self, other: TableEntry) -> bool:
         """Whether it is newer; both may have been read from the log."""
@@ -38,7 +43,9 @@ class TableEntry(NamedTuple):
 class LatestTable:
     """The table. Owned by a feed; lives while it has subscribers, and for a while after."""
 
-    def __init__(self, ring: Ring, values: Values, keys_max: int, bytes_max: int) -> None:
+    def __init__(
+        self, ring: Ring, values: Values, keys_max: int, bytes_max: int, clock_us: Callable[[], int] = wall_clock_us
+    ) -> None:
         self.ring = ring
         self.values = values
         self.version = 0
@@ -47,6 +54,7 @@ class LatestTable:
         self.forgot_dead = False  # tombstones of some deleted keys were dropped
         self.filled_from = {index: position.offset for index, position in ring.positions.items()}
         self.whole = False  # filled from the log start offset
+        self._clock_us = clock_us
         self._keys_max = keys_max
         self._bytes_max = bytes_max
         self._entries: OrderedDict[bytes | None, TableEntry] = OrderedDict()
@@ -61,14 +69,20 @@ class LatestTable:
         """Applies the next records."""
         entries, partition, version = self._entries, source.partition, self.version
         batch = source.batch
-        for key, value, offset, timestamp_us, fragment in zip(
-            batch.keys, batch.values, source.offsets, batch.timestamps, source.fragments(self.values), strict=True
+        for key, value, offset, timestamp_us, fragment, expires_us in zip(
+            batch.keys,
+            batch.values,
+            source.offsets,
+            batch.timestamps,
+            source.fragments(self.values),
+            repeat(0, len(source)) if source.expiry is None else source.expiry,
+            strict=True,
         ):
             version += 1
             old = entries.get(key)
             if old is not None and old.partition != partition and old.timestamp_us > timestamp_us:
                 continue
-            self._put(key, TableEntry(version, partition, offset, timestamp_us, fragment, value is None))
+            self._put(key, TableEntry(version, partition, offset, timestamp_us, fragment, value is None, expires_us))
         self.version = version
         self._shrink()
 
@@ -144,10 +158,14 @@ class LatestTable:
             if partitions is None or entry.partition in partitions:
                 found.append(entry)
         found.reverse()
-        return found
+        return self._unexpired(found)
 
     def all(self) -> list[TableEntry]:
-        return list(self._entries.values())
+        return self._unexpired(list(self._entries.values()))
+
+    def _unexpired(self, found: list[TableEntry]) -> list[TableEntry]:
+        now_us = self._clock_us()
+        return [entry for entry in found if not 0 < entry.expires_us <= now_us]
 
 
 class Filling:
@@ -165,12 +183,18 @@ class Filling:
     def apply(self, source: Source, end: int) -> None:
         """Applies records before an offset: later ones are in the table."""
         batch, partition = source.batch, source.partition
-        for key, value, offset, timestamp_us, fragment in zip(
-            batch.keys, batch.values, source.offsets, batch.timestamps, source.fragments(self._values), strict=True
+        for key, value, offset, timestamp_us, fragment, expires_us in zip(
+            batch.keys,
+            batch.values,
+            source.offsets,
+            batch.timestamps,
+            source.fragments(self._values),
+            repeat(0, len(source)) if source.expiry is None else source.expiry,
+            strict=True,
         ):
             if offset >= end:
                 break
-            entry = TableEntry(0, partition, offset, timestamp_us, fragment, value is None)
+            entry = TableEntry(0, partition, offset, timestamp_us, fragment, value is None, expires_us)
             old = self.entries.get(key)
             if old is None:
                 self._bytes += ENTRY_OVERHEAD + len(key or b"") + len(fragment)

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from comet.errors import Closed, CometError, Internal
 from comet.filters import Filter
+from comet.types import wall_clock_us
 from comet_gateway.push.catchup import Piece
 from comet_gateway.push.chunk import Slice
 from comet_gateway.push.conflator import Conflator
@@ -248,7 +249,7 @@ class Subscription:
                 subscriber.feed.arm(subscriber)
             else:
                 hot.append(subscriber)
-            if isinstance(found, Slice) and self.request.filter is not None:
+            if isinstance(found, Slice) and (self.request.filter is not None or found.expires):
                 found = self._matching(subscriber, found, self.request.filter)
                 if found is None:
                     continue
@@ -257,11 +258,11 @@ class Subscription:
             return found
         return None
 
-    def _matching(self, subscriber: FeedSubscriber, found: Slice, chosen: Filter) -> Slice | None:
-        """The records that match; None for none. After many without one the client gets their cursor, with no record:
-        it does not look at them again when it reconnects, and other tasks get a turn."""
+    def _matching(self, subscriber: FeedSubscriber, found: Slice, chosen: Filter | None) -> Slice | None:
+        """The records that match and have not expired; None for none. After many without one the client gets their
+        cursor, with no record: it does not look at them again when it reconnects, and other tasks get a turn."""
         looked_at = found.count
-        found = found.matching(chosen)
+        found = found.matching(chosen, wall_clock_us())
         subscriber.follower.delivered -= looked_at - found.count
         self._passed += looked_at - found.count
         if not found.count and self._passed < PASSED_MAX:

@@ -170,6 +170,7 @@ def _rows(columns: Columns) -> Iterator[comet.NewRecord]:
             () if headers is None else headers[index],
             None if times is None else times[index],
             None if partitions is None else partitions[index],
+            None if columns.ttls_ms is None else columns.ttls_ms[index],
         )
 
 
@@ -177,7 +178,7 @@ async def _one_by_one(
     producer: comet.Producer, topic: str, columns: Columns, indexes: Indexes, written: WriteResult
 ) -> None:
     values, keys, headers = columns.values, columns.keys, columns.headers
-    times, partitions = columns.timestamps_us, columns.partitions
+    times, partitions, ttls = columns.timestamps_us, columns.partitions, columns.ttls_ms
     for index in indexes:
         try:
             delivery = await producer.send(
@@ -187,6 +188,7 @@ async def _one_by_one(
                 headers=None if headers is None else headers[index],
                 timestamp_us=None if times is None else times[index],
                 partition=None if partitions is None else partitions[index],
+                ttl_ms=None if ttls is None else ttls[index],
             )
         except TopicNotFound:
             raise
@@ -207,6 +209,7 @@ async def _many(producer: comet.Producer, catalog: Catalog, topic: str, columns:
                 keys=columns.keys and _chosen(columns.keys, indexes),
                 headers=columns.headers and _chosen(columns.headers, indexes),
                 timestamps_us=columns.timestamps_us and _chosen(columns.timestamps_us, indexes),
+                ttls_ms=columns.ttls_ms and _chosen(columns.ttls_ms, indexes),
                 partition=partition,
             )
         except TopicNotFound:

@@ -306,6 +306,7 @@ def _edit(record: dict[str, Any]) -> Edit:
         [] if columns.headers is None else columns.headers[0],
         None if columns.partitions is None else columns.partitions[0],
         None if columns.timestamps_us is None else columns.timestamps_us[0],
+        None if columns.ttls_ms is None else columns.ttls_ms[0],
     )
 
 

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.types import Scope
 
 import comet
+from comet.settings.topic import TTL_MS_MAX
 from comet.types import check_topic_name
 from comet_gateway.brokers.key_tables import KeyTables
 from comet_gateway.http import request_body
@@ -111,7 +112,8 @@ async def put(request: Request) -> Answer:
     Without an answer the key may be set or not: read it before you repeat a request with a condition.
     """
     scope = request.scope
-    QueryParams(scope["query_string"], ())
+    query = QueryParams(scope["query_string"], {"ttl_ms"})
+    ttl_ms = query.number("ttl_ms", 1, 1, TTL_MS_MAX) if "ttl_ms" in query else None
     key, headers = _key_of_path(scope), scope["comet.headers"]
     revision, absent = _if_match(headers), headers.get(b"if-none-match")
     if absent is not None and (absent != b"*" or revision is not None):
@@ -119,11 +121,11 @@ async def put(request: Request) -> Answer:
     value = await request_body.read(scope["comet.body"], headers, scope["app"].state.config.limits)
     async with _table(request) as kv:
         if absent is not None:
-            new = await kv.create(key, value)
+            new = await kv.create(key, value, ttl_ms=ttl_ms)
         elif revision is not None:
-            new = await kv.update(key, value, revision)
+            new = await kv.update(key, value, revision, ttl_ms=ttl_ms)
         else:
-            new = await kv.put(key, value)
+            new = await kv.put(key, value, ttl_ms=ttl_ms)
     return _revision(new)
 
 

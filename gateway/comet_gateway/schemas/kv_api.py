@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from comet.settings.topic import TTL_MS_MAX
 from comet_gateway.http.raw_route import path, query
 from comet_gateway.schemas.records_api import TEXT64, TOPIC
 
@@ -95,8 +96,12 @@ HISTORY: Final[Schema] = {
         }),
     },
 }  # fmt: skip
+_TTL: Final = query(
+    "ttl_ms", "Milliseconds after which the key has no value any more, unless it is set again.",
+    {"type": "integer", "minimum": 1, "maximum": TTL_MS_MAX},
+)  # fmt: skip
 PUT: Final[Schema] = {
-    "parameters": [TOPIC, _KEY, _IF_MATCH, _IF_NONE_MATCH],
+    "parameters": [TOPIC, _KEY, _TTL, _IF_MATCH, _IF_NONE_MATCH],
     "requestBody": {
         "required": True,
         "description": "The value, as it is.",

@@ -10,6 +10,8 @@
     headers                           [{"name": "source", "value": "demo"}, {"name": "h", "base64": "AA=="}], names may
                                       repeat; or {"source": "demo"}
     timestamp_us                      64 bits: a string or a number; default: the time at the gateway
+    ttl_ms                            milliseconds from the timestamp to its expiry, or -1: never; default: that of
+                                      the topic
     partition                         default: by the key, or any
 
 A body is one record, or {"records": [...]}; NDJSON has one record a line. Unknown, repeated or contradicting members
@@ -27,6 +29,8 @@ from typing import Annotated, Any, Final, cast
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from comet.errors import InvalidArgument
+from comet.wire.record_ttl import check_ttl
 from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import INT64_MAX
 from comet_gateway.schemas.strict_json import (
@@ -66,6 +70,7 @@ class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
     key_base64: bytes | UnsetType = UNSET
     headers: Raw | UnsetType = UNSET
     timestamp_us: int | _Whole | str | UnsetType = UNSET
+    ttl_ms: int | _Whole | str | UnsetType = UNSET
     partition: int | _Whole | UnsetType = UNSET
 
 
@@ -87,6 +92,7 @@ class Columns:
     keys: list[bytes | None] | None = None
     headers: list[Pairs] | None = None
     timestamps_us: list[int | None] | None = None
+    ttls_ms: list[int | None] | None = None
     partitions: list[int | None] | None = None
     # To find duplicates: the count of each member, and content that is not parsed.
     members: dict[str, int] = field(default_factory=dict)
@@ -216,6 +222,8 @@ def columns(records: Sequence[RecordIn], members: dict[str, int] | None = None) 
         found.headers = [_each(index, count, _headers, raw) for index, raw in enumerate(given["headers"])]
     if "timestamp_us" in given:
         found.timestamps_us = [_each(index, count, _timestamp, at) for index, at in enumerate(given["timestamp_us"])]
+    if "ttl_ms" in given:
+        found.ttls_ms = [_each(index, count, _ttl, ttl) for index, ttl in enumerate(given["ttl_ms"])]
     if "partition" in given:
         found.partitions = [
             _each(index, count, _partition, partition) for index, partition in enumerate(given["partition"])
@@ -274,6 +282,17 @@ def _timestamp(at: float | str | UnsetType) -> int | None:
     if not 0 <= at <= INT64_MAX:
         raise Wrong("`timestamp_us` must be microseconds since 1970, in 63 bits")
     return at
+
+
+def _ttl(ttl: float | str | UnsetType) -> int | None:
+    if ttl is UNSET:
+        return None
+    if isinstance(ttl, str) and not (len(ttl) <= 19 and ttl.isascii() and ttl.removeprefix("-").isdecimal()):
+        raise Wrong(f"`ttl_ms` must be a number of milliseconds, not {ttl[:40]!r}")
+    try:
+        return check_ttl(int(ttl))
+    except InvalidArgument as error:
+        raise Wrong(str(error)) from None
 
 
 def _partition(partition: float | UnsetType) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from comet.settings.topic import TTL_MS_MAX
 from comet.types import TOPIC_NAME
 from comet_gateway.http.raw_route import path, query
 from comet_gateway.schemas.common import DIGITS, NATURAL_TEXT
@@ -18,6 +19,14 @@ _TIME: Final[Schema] = {
         {"type": "integer", "minimum": 0, "exclusiveMaximum": 2**63},
     ],
     "description": "Microseconds since 1970, 64 bits.",
+}
+_TTL: Final[Schema] = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": TTL_MS_MAX},
+        {"const": -1},
+        {"type": "string", "pattern": f"^(-1|{DIGITS})$"},
+    ],
+    "description": "Milliseconds from the timestamp to the time from which on the record is not delivered; -1: none.",
 }
 _BASE64: Final[Schema] = {
     "type": "string",
@@ -48,6 +57,7 @@ _BESIDE: Final[Schema] = {
         ]
     },
     "timestamp_us": _TIME,
+    "ttl_ms": _TTL,
     "partition": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
 }
 _CONTENTS: Final[dict[str, Schema]] = {

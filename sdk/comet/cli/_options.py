@@ -39,6 +39,25 @@ Settings = Annotated[
 ]
 
 
+Ttl = Annotated[
+    str,
+    typer.Option(
+        "--ttl", metavar="TIME", help="Not delivered from this time after its timestamp on: 30s, 1h; or none."
+    ),
+]
+
+
+def ttl_ms_of(text: str) -> int | None:
+    """The time to live of records; None for that of the topic. Raises InvalidArgument."""
+    from comet.settings.topic import NO_LIMIT
+    from comet.units import parse_duration_ms
+    from comet.wire.record_ttl import check_ttl
+
+    if not text:
+        return None
+    return NO_LIMIT if text == "none" else check_ttl(parse_duration_ms(text))
+
+
 def keyring_of(file: Path | None) -> keyring.Keyring | None:
     """The keys of a file, which others may not read; None without one."""
     if file is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from comet.cli._guard import guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Topic
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Topic, Ttl, ttl_ms_of
 from comet.cli._output import note, print_json
 from comet.cli._records import json_line
 from comet.errors import InvalidArgument, KeyNotFound
@@ -57,6 +57,7 @@ async def put(
     key: Key,
     value: Value,
     revision: Annotated[int | None, typer.Option("--revision", min=0, help="Only if the key has this one.")] = None,
+    ttl: Ttl = "",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     json_output: Json = False,
 ) -> None:
@@ -65,21 +66,29 @@ async def put(
 
     data = _read(value)
     async with comet.KV(bootstrap, topic) as kv:
-        new = await (kv.put(key, data) if revision is None else kv.update(key, data, revision))
+        if revision is None:
+            new = await kv.put(key, data, ttl_ms=ttl_ms_of(ttl))
+        else:
+            new = await kv.update(key, data, revision, ttl_ms=ttl_ms_of(ttl))
     _print_revision(new, json_output)
 
 
 @app.command()
 @guarded
 async def create(
-    topic: Topic, key: Key, value: Value, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, json_output: Json = False
+    topic: Topic,
+    key: Key,
+    value: Value,
+    ttl: Ttl = "",
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
 ) -> None:
     """Set a key that has no value."""
     import comet
 
     data = _read(value)
     async with comet.KV(bootstrap, topic) as kv:
-        new = await kv.create(key, data)
+        new = await kv.create(key, data, ttl_ms=ttl_ms_of(ttl))
     _print_revision(new, json_output)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 import typer
 
 from comet.cli._guard import drop_nones, guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Keyring, Topic, keyring_of
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Keyring, Topic, Ttl, keyring_of, ttl_ms_of
 from comet.cli._output import note, print_json
 from comet.cli._records import parse_headers
 from comet.cli._values import format_rate
@@ -52,6 +52,7 @@ class How:
     reader: LineReader
     partition: int | None
     headers: list[tuple[str, bytes]]
+    ttl_ms: int | None
 
 
 @guarded
@@ -90,6 +91,7 @@ async def produce(
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header for every record; may repeat."),
     ] = None,
+    ttl: Ttl = "",
     acks: Annotated[str, typer.Option("--acks", help="0, 1 or all: replicas that must have a record.")] = "1",
     compression: Annotated[str | None, typer.Option("--compression", help="lz4 or zstd.")] = None,
     keyring: Keyring = None,
@@ -107,7 +109,7 @@ async def produce(
     _check_together(template, count_, seed, file=file, csv=csv, separator=separator, key_field=key_field)
     generated = None if template is None else _generated(template, count_ or 1, seed)
     reader = CsvLines(key_field) if csv else PlainLines(separator, json_lines=json_lines, key_field=key_field)
-    how = How(topic, reader, partition, parse_headers(header or []))
+    how = How(topic, reader, partition, parse_headers(header or []), ttl_ms_of(ttl))
     sent = Sent()
     if file is None and generated is None and sys.stdin.isatty() and not quiet:
         note("one line is one record; Ctrl-D ends")
@@ -207,10 +209,15 @@ async def _send_chunk(producer: Producer, lines: list[bytes], how: How, sent: Se
     if not values:
         return []
     if not how.headers:
-        return [await producer.send_many(how.topic, values, keys=keys, partition=how.partition)]
+        return [await producer.send_many(how.topic, values, keys=keys, partition=how.partition, ttl_ms=how.ttl_ms)]
     return [
         await producer.send(
-            how.topic, value, key=keys[at] if keys else None, headers=how.headers, partition=how.partition
+            how.topic,
+            value,
+            key=keys[at] if keys else None,
+            headers=how.headers,
+            partition=how.partition,
+            ttl_ms=how.ttl_ms,
         )
         for at, value in enumerate(values)
     ]

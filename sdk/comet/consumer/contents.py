@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from comet import records
 from comet.consumer.aborted import CONTROL, MARKED
@@ -12,13 +12,14 @@ from comet.consumer.broker_subscription import PartitionSubscription
 from comet.encryption.keyring import Keyring
 from comet.errors import CometError, CorruptBatch, CorruptRecords, DataLoss
 from comet.serde import Serde
-from comet.values.record import RecordBatch
+from comet.values.record import RecordBatch, unexpired
 from comet.wire.corrupt import opened
 
 if TYPE_CHECKING:
     from comet.filters import Filter
 
 T = TypeVar("T")
+EXPIRY: Final = int(records.Flag.EXPIRY)
 
 # In order: batches; offsets up to which no record is visible; and errors.
 Opened = tuple[PartitionSubscription, RecordBatch[T] | int | CometError]
@@ -32,10 +33,11 @@ def contents(
     keyring: Keyring | None,
     uncommitted: bool,
     chosen: Filter | None,
+    clock_us: Callable[[], int],
 ) -> Iterator[Opened[T]]:
-    """What one delivery holds, without records before the position, markers, aborted records, and those that the filter
-    does not match; encrypted ones are matched once they are decrypted. An error that ends it comes last. `in_hand` has
-    the offset after what was opened so far."""
+    """What one delivery holds, without records before the position, markers, aborted and expired records,
+    and those that the filter does not match; encrypted ones are matched once they are decrypted. An error that ends it
+    comes last. `in_hand` has the offset after what was opened so far."""
     if reader.discards:
         reader.discards.passed(reader.position)
     expected = in_hand.setdefault(reader, reader.position)
@@ -75,6 +77,12 @@ def contents(
                 serde=serde,
                 keyring=keyring,
             )
+            if header.flags & EXPIRY:
+                alive = unexpired(found, clock_us())
+                if alive is None:
+                    yield reader, end
+                    continue
+                found = alive
             if chosen is not None and keyring is None:
                 matching = found.pick(chosen.rows(found))
                 yield reader, end if matching is None else matching

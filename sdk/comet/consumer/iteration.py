@@ -8,7 +8,7 @@ processed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar
 
 from comet import records
@@ -19,7 +19,7 @@ from comet.consumer.look_ahead import LookAhead
 from comet.encryption.keyring import Keyring
 from comet.errors import CometError, CorruptBatch, CorruptRecords, InvalidArgument, SerdeError
 from comet.types import TopicPartition
-from comet.values.record import Record, RecordBatch
+from comet.values.record import Record, RecordBatch, unexpired
 from comet.wire.corrupt import range_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class RecordIterator(Generic[T]):
     """The base of Consumer and GroupConsumer: iterates over the fetcher's records. Used by one task."""
 
     _fetcher: Fetcher
+    _clock_us: Callable[[], int]
     _rebalances: ClassVar[bool] = False  # partitions may be revoked while it reads
 
     def __init__(self, serde: Any, *, uncommitted: bool, keyring: Keyring | None, chosen: Filter | None = None) -> None:
@@ -92,7 +93,7 @@ class RecordIterator(Generic[T]):
                 self._finish_records()
             self._handed_back()
             self._batch = batch = await self._fetch_batch()
-            self._records = batch.records()
+            self._records = unexpired_records(batch, self._clock_us)
 
     def _finish_records(self) -> None:
         assert self._batch is not None
@@ -109,7 +110,7 @@ class RecordIterator(Generic[T]):
         rest = self._batch.after(offset)
         if rest is None:
             self._reader.position = self._batch.next_offset  # those behind it do not match the filter
-        self._batch, self._records = rest, None if rest is None else rest.records()
+        self._batch, self._records = rest, None if rest is None else unexpired_records(rest, self._clock_us)
 
     async def get(self, timeout_s: float | None = None) -> Record[T] | None:
         """The next record; None if none came in time.
@@ -191,6 +192,10 @@ class RecordIterator(Generic[T]):
             return None
         assert self._reader is not None
         rest = self._batch.after(self._reader.position)
+        if rest is not None and rest.expiry is not None:
+            end, rest = rest.next_offset, unexpired(rest, self._clock_us())
+            if rest is None:
+                self._reader.position = end
         self._batch = self._records = None
         return rest
 
@@ -254,7 +259,10 @@ class RecordIterator(Generic[T]):
     def _next_opened(self) -> Opened[T] | None:
         """The next part of the delivery; None at its end."""
         if self._ahead is not None and self._ahead.opened:
-            return self._ahead.opened.popleft()
+            reader, found = self._ahead.opened.popleft()
+            if isinstance(found, RecordBatch) and found.expiry is not None:
+                return reader, unexpired(found, self._clock_us()) or found.next_offset
+            return reader, found
         if self._delivery is not None:
             for opened in self._delivery[1]:
                 return opened
@@ -287,7 +295,9 @@ class RecordIterator(Generic[T]):
         if taken is None:
             return False
         self._since_turn_bytes += len(taken[1])
-        opened = contents(*taken, self._fetcher.in_hand, self._serde, self._keyring, self._uncommitted, self._filter)
+        opened = contents(
+            *taken, self._fetcher.in_hand, self._serde, self._keyring, self._uncommitted, self._filter, self._clock_us
+        )
         self._delivery = taken[0], opened
         return True
 
@@ -488,7 +498,7 @@ class TableIterator(Generic[T]):
         consumer._handed_out(part)
         rest = batch.after(part.next_offset)
         if rest is not None:
-            consumer._batch, consumer._records = rest, _later(rest)
+            consumer._batch, consumer._records = rest, _later(consumer, rest)
         return made
 
     def of(self, batch: RecordBatch[T]) -> pyarrow.Table:
@@ -501,9 +511,21 @@ class TableIterator(Generic[T]):
         return pa.Table.from_batches([self._columns.together(found)])
 
 
-def _later(batch: RecordBatch[T]) -> Iterator[Record[T]]:
+def _later(consumer: RecordIterator[T], batch: RecordBatch[T]) -> Iterator[Record[T]]:
     """Its records, decoded at the first use."""
-    yield from batch.records()
+    yield from unexpired_records(batch, consumer._clock_us)
+
+
+def unexpired_records(batch: RecordBatch[T], clock_us: Callable[[], int]) -> Iterator[Record[T]]:
+    """The records of a batch, without those that expire before it is their turn."""
+    expiry = batch.expiry
+    return batch.records() if expiry is None else _in_time(batch.records(), expiry, clock_us)
+
+
+def _in_time(found: Iterator[Record[T]], expiry: Sequence[int], clock_us: Callable[[], int]) -> Iterator[Record[T]]:
+    for record, at in zip(found, expiry, strict=True):
+        if not 0 < at <= clock_us():
+            yield record
 
 
 def _rows_in(batches: memoryview) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -40,7 +40,7 @@ from comet.types import (
     position,
 )
 from comet.v1 import records_pb2 as pb
-from comet.values.record import RecordBatch
+from comet.values.record import RecordBatch, unexpired
 from comet.wire.corrupt import headers, opened
 from comet.wire.protobuf import position_to_pb
 
@@ -144,12 +144,13 @@ class Reader:
                     raise _damaged(spec.tp, error) from error
                 damaged = True  # in transit, it seems: fetched again once
                 continue
+            batches = _unexpired(batches, self._clock_us)
             for batch in batches:
                 if batch.encrypted is not None:
                     await batch.encrypted.decrypt()
             epoch = found_epoch or (epoch if next_offset == answer.first_offset else None)
             now = loop.time()
-            # All records may have been markers, or aborted.
+            # All records may have been markers, or aborted, or have expired.
             if batches or now >= spec.give_up or (next_offset >= answer.readable_end and now >= wait_until):
                 return Fetched(
                     batches, first_offset, next_offset, epoch, answer.log_start, answer.readable_end, answer.clean_end
@@ -388,6 +389,13 @@ def _open(
             bytes_left -= batch.size_of(skip, end)
         expected, epoch = header.next_offset, header.leader_epoch
     return found, answer.next_offset, answer.leader_epoch or None
+
+
+def _unexpired(batches: list[RecordBatch[bytes]], clock_us: Callable[[], int]) -> list[RecordBatch[bytes]]:
+    if all(batch.expiry is None for batch in batches):
+        return batches
+    now_us = clock_us()
+    return [alive for alive in [unexpired(batch, now_us) for batch in batches] if alive is not None]
 
 
 def _hidden(header: records.BatchHeader, discards: Discards, *, uncommitted: bool) -> bool:

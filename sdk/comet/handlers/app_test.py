@@ -23,7 +23,7 @@ from comet.handlers.serving import GroupServing, Host, current_serving
 from comet.records import Batch
 from comet.share.share_consumer import ShareRecord
 from comet.types import Receipt
-from comet.values.record import Headers, Key, Record, RecordBatch
+from comet.values.record import Headers, Key, Record, RecordBatch, unexpired
 
 if TYPE_CHECKING:
     from comet.producer.transaction import Transaction
@@ -64,6 +64,7 @@ class MemoryServing(GroupServing):
     def __init__(self, host: Host, one: Binding, log: MemoryLog, errors: list[Exception]) -> None:
         super().__init__(host, one)
         self._log = log
+        self.clock_us = log.clock_us
         self._errors = errors
         self._attempt = 1
         self._serde = serde_of(one.signature.type)
@@ -74,7 +75,9 @@ class MemoryServing(GroupServing):
         """Calls the handler with the records of a batch. Raises the error that ends the app."""
         current_serving.set(self)
         whole = RecordBatch(topic, 0, batch, serde=self._serde)
-        chosen = whole if self._filter is None else whole.pick(self._filter.rows(whole))
+        chosen = unexpired(whole, self._log.clock_us())
+        if chosen is not None and self._filter is not None:
+            chosen = chosen.pick(self._filter.rows(chosen))
         for item in () if chosen is None else items_of(self.one, chosen):
             self._attempt = 1
             await self.settle(item, 0)
@@ -168,11 +171,13 @@ class AppTest:
 
     async def publish(
         self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None,
-        timestamp_us: int | None = None,
+        timestamp_us: int | None = None, ttl_ms: int | None = None,
     ) -> Receipt:  # fmt: skip
         """Writes a record, and returns when all handlers are done with it and with all that follows from it. Raises the
         first error of a handler, and SerdeError for a record that a handler could not decode."""
-        receipt = await self.producer.publish(topic, value, key=key, headers=headers, timestamp_us=timestamp_us)
+        receipt = await self.producer.publish(
+            topic, value, key=key, headers=headers, timestamp_us=timestamp_us, ttl_ms=ttl_ms
+        )
         await self.settle()
         return receipt
 

@@ -19,8 +19,10 @@ from comet.producer.delivery import BulkDelivery, Delivery
 from comet.producer.partitioner import HeaderPairs, header_pairs, key_bytes
 from comet.producer.value_encoder import ValueEncoder
 from comet.records import Batch
+from comet.settings.topic import NO_LIMIT
 from comet.types import Receipt, ReceiptRange, check_topic_name
-from comet.values.record import Headers, Key, NewRecord, RecordBatch
+from comet.values.record import Headers, Key, NewRecord, RecordBatch, unexpired
+from comet.wire.record_ttl import check_ttl, expiry_column, expiry_of
 
 _PARTITION: Final = 0
 
@@ -36,11 +38,12 @@ class MemoryLog:
 
     def batch(
         self, topic: str, values: Sequence[bytes | None], keys: Sequence[bytes | None],
-        headers: Sequence[HeaderPairs], timestamps: Sequence[int],
+        headers: Sequence[HeaderPairs], timestamps: Sequence[int], own: Sequence[int],
     ) -> Batch:  # fmt: skip
-        """A batch with the next offsets of the topic, which is not visible yet."""
+        """A batch with the next offsets of the topic, which is not visible yet. `own` is when its records expire."""
         base = self._ends.setdefault(check_topic_name(topic), 0)
-        data = b"".join(records.encode(values, keys=keys, headers=headers, timestamps=timestamps))
+        expiry = expiry_column(own, timestamps, values, NO_LIMIT)
+        data = b"".join(records.encode(values, keys=keys, headers=headers, timestamps=timestamps, expiry=expiry))
         stamp = records.make_stamp(base, self.clock_us(), 1, records.read_header(data).length)
         self._ends[topic] = base + len(values)
         return records.decode(stamp + data[records.STAMP_BYTES :], stamped=True)
@@ -54,7 +57,8 @@ class MemoryLog:
         batches: list[RecordBatch[Any]] = [
             RecordBatch(topic, _PARTITION, one, serde=serde) for one in self.topics.get(topic, ())
         ]
-        return [record for batch in batches for record in batch.records()]
+        alive = [unexpired(batch, self.clock_us()) for batch in batches]
+        return [record for batch in alive if batch is not None for record in batch.records()]
 
 
 class MemoryDelivery(Delivery):
@@ -113,10 +117,16 @@ class MemoryWriter:
 
     async def send(
         self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None,
-        timestamp_us: int | None = None, partition: int | None = None,
+        timestamp_us: int | None = None, partition: int | None = None, ttl_ms: int | None = None,
     ) -> MemoryDelivery:  # fmt: skip
         many = await self.send_many(
-            topic, [value], keys=[key], headers=[headers], timestamps_us=[timestamp_us], partition=partition
+            topic,
+            [value],
+            keys=[key],
+            headers=[headers],
+            timestamps_us=[timestamp_us],
+            partition=partition,
+            ttl_ms=ttl_ms,
         )
         (found,) = await many
         return MemoryDelivery(Receipt(topic, _PARTITION, found.first, found.append_time_us))
@@ -125,17 +135,21 @@ class MemoryWriter:
         self, topic: str, values: Sequence[Any], *, keys: Sequence[Key] | None = None,
         headers: Sequence[Headers | None] | None = None, partition: int | None = None,
         timestamp_us: int | None = None, timestamps_us: Sequence[int | None] | None = None,
+        ttl_ms: int | None = None, ttls_ms: Sequence[int | None] | None = None,
     ) -> MemoryBulkDelivery:  # fmt: skip
         if partition not in {None, _PARTITION}:
             raise InvalidArgument(f"topics of app.test() have one partition, 0, not {partition}")
         now_us = self._log.clock_us() if timestamp_us is None else timestamp_us
         count = len(values)
+        times = [now_us if one is None else one for one in timestamps_us or [None] * count]
+        ttls = [ttl_ms if one is None else one for one in ttls_ms or [None] * count]
         batch = self._log.batch(
             topic,
             list(self._encoder.encode_all(values)),
             [None if key is None else key_bytes(key) for key in keys or [None] * count],
             [[] if one is None else header_pairs(one) for one in headers or [None] * count],
-            [now_us if one is None else one for one in timestamps_us or [None] * count],
+            times,
+            [expiry_of(at, None if ttl is None else check_ttl(ttl)) for at, ttl in zip(times, ttls, strict=True)],
         )
         self._write(topic, batch)
         header = batch.header
@@ -159,7 +173,9 @@ class MemoryProducer(MemoryWriter):
         if found is not None:
             return [Receipt(one.topic, one.partition, one.offset, one.append_time_us, True) for one in found]
         found = self._once[idempotency_key] = [
-            await self.publish(topic, one.value, key=one.key, headers=one.headers, timestamp_us=one.timestamp_us)
+            await self.publish(
+                topic, one.value, key=one.key, headers=one.headers, timestamp_us=one.timestamp_us, ttl_ms=one.ttl_ms
+            )
             for one in records
         ]
         return found

@@ -19,7 +19,7 @@ class RunningApp(Protocol):
     async def publish(self, topic: str, value: Any, *, key: Any = None, headers: Any = None) -> None: ...
     async def send(
         self, topic: str, value: Any, *, key: Any = None, headers: Any = None, timestamp_us: int | None = None,
-        partition: int | None = None,
+        partition: int | None = None, ttl_ms: int | None = None,
     ) -> Any: ...  # fmt: skip
     def stop(self) -> None: ...
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,7 +25,7 @@ from comet.consumer.consumer import Consumer
 from comet.errors import Closed, CorruptRecords
 from comet.handlers.binding import Binding, Caller, Item, items_of
 from comet.handlers.dead_letters import DeadLetters
-from comet.types import TopicPartition
+from comet.types import TopicPartition, wall_clock_us
 from comet.values.record import RecordBatch
 
 if TYPE_CHECKING:
@@ -198,6 +199,7 @@ class GroupServing(Serving):
         super().__init__(host, one)
         self.policy = one.options
         self.source: RecordSource | None = None
+        self.clock_us = wall_clock_us
         self.restart = False  # set when the outcome of a commit is unknown
         self._lives: dict[TopicPartition, int] = {}  # rises with each release: records taken before are void
         self._taken: dict[TopicPartition, int] = {}  # the life in which a partition was last taken from
@@ -338,6 +340,8 @@ class GroupServing(Serving):
             await self._set_aside_undecodable(item)
             if item.argument is None:
                 return
+        if self._expired(item):
+            return
         attempts = 0
         while True:
             attempts += 1
@@ -353,6 +357,13 @@ class GroupServing(Serving):
                 return
             self.one.handled += 1
             return
+
+    def _expired(self, item: Item) -> bool:
+        """Whether a single record has expired since its batch was taken."""
+        expiry = item.batch.expiry
+        if expiry is None or self.one.whole:
+            return False
+        return 0 < expiry[bisect_left(item.batch.offsets, item.first)] <= self.clock_us()
 
     async def call(self, item: Item) -> None:
         """Calls the handler once. Raises its exception."""

@@ -29,6 +29,7 @@ from comet.producer.partitioner import key_bytes
 from comet.producer.value_encoder import ValueEncoder
 from comet.types import check_topic_name
 from comet.v1 import records_pb2 as pb
+from comet.wire.record_ttl import check_ttl
 
 T = TypeVar("T")
 Key = str | bytes
@@ -248,15 +249,24 @@ class KV(Generic[T]):
 
     # ---- writing
 
-    async def put(self, key: Key, value: T) -> int:
-        """Sets a key, whether or not it has a value. Returns the revision."""
-        return await self._write(_key(key), value, None)
+    async def put(self, key: Key, value: T, *, ttl_ms: int | None = None) -> int:
+        """Sets a key, whether or not it has a value. Returns the revision. With `ttl_ms` the key has no value from that
+        time on, unless it is set again; as for `Producer.send`.
 
-    async def create(self, key: Key, value: T) -> int:
-        """Sets a key that has no value, also one that was deleted. Returns the revision. Raises RevisionMismatch."""
-        return await self._write(_key(key), value, ABSENT)
+        >>> async def example(address: str) -> None:
+        ...     async with comet.KV(address, "quotes") as kv:
+        ...         print(await kv.put("EURUSD", b"1.08", ttl_ms=60_000))
+        >>> run(example)
+        0
+        """
+        return await self._write(_key(key), value, None, ttl_ms=ttl_ms)
 
-    async def update(self, key: Key, value: T, revision: int) -> int:
+    async def create(self, key: Key, value: T, *, ttl_ms: int | None = None) -> int:
+        """Sets a key that has no value, also one that was deleted or has expired. Returns the revision. Raises
+        RevisionMismatch."""
+        return await self._write(_key(key), value, ABSENT, ttl_ms=ttl_ms)
+
+    async def update(self, key: Key, value: T, revision: int, *, ttl_ms: int | None = None) -> int:
         """Sets a key whose value has this revision. Returns the new one. Raises RevisionMismatch.
 
         >>> async def example(address: str) -> None:
@@ -268,7 +278,7 @@ class KV(Generic[T]):
         """
         if revision < 0:
             raise InvalidArgument(f"a revision is an offset, not {revision}: create() sets a key without a value")
-        return await self._write(_key(key), value, revision)
+        return await self._write(_key(key), value, revision, ttl_ms=ttl_ms)
 
     async def delete(self, key: Key, revision: int | None = None) -> int | None:
         """Deletes a key, whose value has this revision if one is given. Returns the revision of the deletion; None if
@@ -300,11 +310,19 @@ class KV(Generic[T]):
             raise InvalidArgument(f"a revision is an offset, not {revision}")
         return await self._write(key, None, revision, [pb.Header(name=ENDED_HEADER, value=str(revision).encode())])
 
-    async def _write(self, key: bytes, value: Any, expected: int | None, headers: Iterable[pb.Header] = ()) -> int:
+    async def _write(
+        self,
+        key: bytes,
+        value: Any,
+        expected: int | None,
+        headers: Iterable[pb.Header] = (),
+        ttl_ms: int | None = None,
+    ) -> int:
         data = self._encode(value)
         if data is None and not headers:
             raise InvalidArgument("a value is not None: delete() deletes a key")
-        record = pb.Record(key=key, value=data, headers=headers, expected=expected)
+        ttl = 0 if ttl_ms is None else check_ttl(ttl_ms)
+        record = pb.Record(key=key, value=data, headers=headers, expected=expected, ttl_ms=ttl)
         return await self._calls.publish(await self._calls.partition(key), record)
 
     def _entry(self, record: pb.Record) -> KVEntry[T]:

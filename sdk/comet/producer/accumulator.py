@@ -48,6 +48,7 @@ from comet.errors import (
     UnknownProducer,
 )
 from comet.records import Codec
+from comet.wire.record_ttl import BY_TOPIC, expiry_column
 
 HeaderPairs = Sequence[tuple[str, bytes]]
 
@@ -71,6 +72,7 @@ class ProducerBatch:
         "done",
         "epoch",
         "error",
+        "expiry",
         "headers",
         "keys",
         "lengths",
@@ -80,6 +82,7 @@ class ProducerBatch:
         "sequence",
         "size",
         "timestamps",
+        "ttl_ms",
         "values",
         "waiters",
     )
@@ -90,6 +93,8 @@ class ProducerBatch:
         self.keys: Sequence[bytes | None] | None = None
         self.headers: list[HeaderPairs | None] | None = None
         self.timestamps: int | list[int] = []
+        self.expiry: list[int] | None = None  # of the records, if one has a time to live of its own; see record_ttl
+        self.ttl_ms = accumulator.ttl_ms  # of the others
         self.lengths: int | list[int] | None = None  # of the values, if known
         self.size = 0
         self.count = 0  # set when it is first sent; values are dropped when it is done
@@ -114,15 +119,18 @@ class ProducerBatch:
 
     def encode(self, codec: Codec, producer_id: int, transactional: bool = False) -> list[bytes]:
         """The encoded batch, in parts."""
+        expiry = None
+        if self.expiry is not None or self.ttl_ms > 0:
+            expiry = expiry_column(self.expiry, self.timestamps, self.values, self.ttl_ms)
         if producer_id:
             return records.encode(
                 self.values, keys=self.keys, timestamps=self.timestamps, headers=self.headers,
                 lengths=self.lengths, codec=codec, producer_id=producer_id, producer_epoch=self.epoch,
-                base_sequence=self.sequence, transactional=transactional,
+                base_sequence=self.sequence, expiry=expiry, transactional=transactional,
             )  # fmt: skip
         return records.encode(
             self.values, keys=self.keys, timestamps=self.timestamps, headers=self.headers, lengths=self.lengths,
-            codec=codec,
+            codec=codec, expiry=expiry,
         )  # fmt: skip
 
     # Called by the connection, see in_flight.Produced.
@@ -156,6 +164,7 @@ class Accumulator:
         self.queue: deque[ProducerBatch] = deque()  # sealed, in order; a prefix of it is or was on the wire
         self.on_wire = 0
         self.epoch = 0
+        self.ttl_ms = 0  # of records without one of their own, in batches that begin from now on; 0: without end
         self.trouble: CometError | None = None  # why nothing is sent until `recover`
         self._next_sequence = 0
         self._epoch_ends = False
@@ -441,6 +450,7 @@ class Accumulator:
         batch.error = error
         batch.count = len(batch)
         batch.values, batch.keys, batch.headers, batch.timestamps, batch.lengths = (), None, None, 0, None
+        batch.expiry = None
         self._finished(batch)
 
 
@@ -462,3 +472,10 @@ def add_extras(batch: ProducerBatch, index: int, key: Any, pairs: HeaderPairs | 
         batch.headers = [None] * index
     if batch.headers is not None:
         batch.headers.append(pairs)
+
+
+def add_expiry(batch: ProducerBatch, index: int, expiry: int) -> None:
+    """Adds when the record at `index` expires; the column is created with its first entry."""
+    if batch.expiry is None:
+        batch.expiry = [BY_TOPIC] * index
+    batch.expiry.append(expiry)

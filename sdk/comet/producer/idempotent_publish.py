@@ -24,6 +24,7 @@ from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER
 from comet.values.record import NewRecord
 from comet.wire.contents import contents_of
+from comet.wire.record_ttl import check_ttl
 
 _PUBLISH: Final = "comet.v1.Comet/Publish"
 _ACKS: Final = {Acks.LEADER: ACKS_LEADER, Acks.ALL: ACKS_ALL}
@@ -50,13 +51,14 @@ def request_of(
 
 
 def _record(record: NewRecord, encode: Callable[[Any], bytes | None]) -> pb.Record:
-    value, key, headers, timestamp_us, partition = record
+    value, key, headers, timestamp_us, partition, ttl_ms = record
     return pb.Record(
         value=encode(value),
         key=None if key is None else key_bytes(key),
         headers=[pb.Header(name=name, value=content) for name, content in header_pairs(headers)] if headers else None,
         timestamp_us=0 if timestamp_us is None else check_timestamp(timestamp_us),
         partition=partition,
+        ttl_ms=0 if ttl_ms is None else check_ttl(ttl_ms),
     )
 
 

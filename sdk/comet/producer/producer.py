@@ -23,7 +23,7 @@ from comet.client.world import Seams, World
 from comet.encryption.encryptor import Encryptor
 from comet.encryption.keyring import Keyring
 from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
-from comet.producer.accumulator import Accumulator, ProducerBatch, add_extras
+from comet.producer.accumulator import Accumulator, ProducerBatch, add_expiry, add_extras
 from comet.producer.column_extras import Extras
 from comet.producer.delivery import BulkDelivery, Delivery, wait, wake
 from comet.producer.expiry import Expiry
@@ -37,6 +37,7 @@ from comet.records import Codec
 from comet.types import Acks, Receipt
 from comet.v1 import records_pb2 as pb
 from comet.values.record import Headers, Key, NewRecord
+from comet.wire.record_ttl import check_ttl, expiry_of
 
 log = logging.getLogger("comet")
 
@@ -45,7 +46,6 @@ Compression = Literal["none", "lz4", "zstd"] | None
 _CODECS: Final = {None: Codec.NONE, "none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 # What a batch holds at most; the rest is for its header, padding and bitmaps.
 _BATCH_ROOM: Final = limits.BATCH_BYTES_MAX - limits.BATCH_BYTES_MAX // 16
-_OVERHEAD: Final = limits.RECORD_OVERHEAD_BYTES
 
 
 def check_batch_room(size: int) -> None:
@@ -139,7 +139,7 @@ class Producer:
 
     # ---- one by one
 
-    async def send(  # noqa: C901, PLR0912 - one function, because a call more is a tenth of its time
+    async def send(  # noqa: C901, PLR0912, PLR0915 - one function, because a call more is a tenth of its time
         self,
         topic: str,
         value: Any,
@@ -148,10 +148,13 @@ class Producer:
         headers: Headers | None = None,
         timestamp_us: int | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> Delivery:
         """Buffers a record and returns; waits only while the buffer is full. Await the Delivery for the receipt.
 
         `value` is bytes, str, None (a tombstone), or a model: a dataclass, msgspec.Struct, pydantic model or dict.
+        From `ttl_ms` after its timestamp on the record is not delivered; -1 keeps it, also if the topic has a
+        `record_ttl_ms`.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -170,9 +173,9 @@ class Producer:
         if self._encoder.encryptor is not None:
             key = None if key is None else key_bytes(key)
             data = await self._encoder.encryptor.encrypt(topic, data, key)
-        size = _OVERHEAD if data is None else len(data) + _OVERHEAD
+        size = route.overhead if data is None else len(data) + route.overhead
         if size > route.value_size_max:
-            route.check_size(size - _OVERHEAD)
+            route.check_size(size - route.overhead)
         if timestamp_us is None:
             timestamp_us = self._clock_us()
         else:
@@ -188,6 +191,9 @@ class Producer:
         if headers is not None:
             pairs = header_pairs(headers)
             size += header_size(pairs)
+        if ttl_ms is not None:
+            check_ttl(ttl_ms)
+            size += limits.EXPIRY_BYTES
         # From here on nothing fails and nothing waits until the record is in its batch.
         accumulator = sender.accumulator
         batch = accumulator.open
@@ -200,6 +206,8 @@ class Producer:
         index = len(values)
         if pairs or key is not None or batch.keys is not None or batch.headers is not None:
             add_extras(batch, index, key, pairs)
+        if ttl_ms is not None or batch.expiry is not None:
+            add_expiry(batch, index, expiry_of(timestamp_us, ttl_ms))
         batch.timestamps.append(timestamp_us)  # type: ignore[union-attr]
         values.append(data)
         budget.used_bytes += size
@@ -220,6 +228,7 @@ class Producer:
         headers: Headers | None = None,
         timestamp_us: int | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> Receipt:
         """Sends a record and waits until it is acknowledged.
 
@@ -231,7 +240,9 @@ class Producer:
         quotes 0
         """
         return await (
-            await self.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
+            await self.send(
+                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms
+            )
         )
 
     def _start_batch(self, accumulator: Accumulator, size: int) -> ProducerBatch:
@@ -294,9 +305,11 @@ class Producer:
         partition: int | None = None,
         timestamp_us: int | None = None,
         timestamps_us: Sequence[int | None] | None = None,
+        ttl_ms: int | None = None,
+        ttls_ms: Sequence[int | None] | None = None,
     ) -> BulkDelivery:
         """Buffers many records at once, the fastest way to write. All get one timestamp, except records with
-        one of their own in `timestamps_us`.
+        one of their own in `timestamps_us`; and one time to live, except records with one of their own in `ttls_ms`.
 
         With keys, each record goes where `send` would put it; without, whole batches go to the partitions in turn.
         Records of one partition keep their order. Await the BulkDelivery for the receipts.
@@ -314,8 +327,8 @@ class Producer:
         timestamp_us = self._clock_us() if timestamp_us is None else check_timestamp(timestamp_us)
         encoded = self._encoder.encode_all(values)
         extras = None
-        if headers is not None or timestamps_us is not None:
-            extras = Extras.of(headers, timestamps_us, timestamp_us, len(values))
+        if not (headers is None and timestamps_us is None and ttl_ms is None and ttls_ms is None):
+            extras = Extras.of(headers, timestamps_us, timestamp_us, ttls_ms, ttl_ms, len(values))
         if keys is not None and len(keys) != len(values):
             raise InvalidArgument(f"{len(keys)} keys for {len(values)} values")
         stored = None if keys is None else [None if key is None else key_bytes(key) for key in keys]

@@ -28,7 +28,7 @@ class Route:
     The current one changes with every batch, so that those records spread evenly and still travel in large batches.
     """
 
-    __slots__ = ("config", "current", "make", "senders", "topic", "value_size_max")
+    __slots__ = ("config", "current", "make", "overhead", "senders", "topic", "value_size_max")
 
     def __init__(self, topic: str, make: MakeSender) -> None:
         self.topic = topic
@@ -36,14 +36,19 @@ class Route:
         self.senders: list[PartitionSender] = []
         self.current: PartitionSender
         self.config: TopicConfig
+        self.overhead = _OVERHEAD  # bytes of a record beside its content
         self.value_size_max = 0  # of the largest value with its overhead, for the hot path
 
     def update(self, info: TopicInfo) -> None:
         """Adds senders for new partitions, and updates the topic's settings."""
         self.config = info.config
-        self.value_size_max = info.config.record_bytes_max + _OVERHEAD
+        ttl_ms = max(info.config.record_ttl_ms, 0)
+        self.overhead = _OVERHEAD + limits.EXPIRY_BYTES if ttl_ms else _OVERHEAD
+        self.value_size_max = info.config.record_bytes_max + self.overhead
         for index in range(len(self.senders), len(info.partitions)):
             self.senders.append(self.make(self.topic, index, self.sealed))
+        for sender in self.senders:
+            sender.accumulator.ttl_ms = ttl_ms
 
     def sealed(self, sender: PartitionSender) -> None:
         if sender is self.current:
@@ -59,7 +64,7 @@ class Route:
 
     def check_size(self, largest: int) -> None:
         """Raises RecordTooLarge for a value over the topic's limit."""
-        if largest + _OVERHEAD > self.value_size_max:
+        if largest + self.overhead > self.value_size_max:
             raise self.config.record_too_large(self.topic, largest)
 
 

@@ -100,6 +100,7 @@ class Transaction:
         headers: Headers | None = None,
         timestamp_us: int | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> Delivery:
         """Buffers a record, as `Producer.send` does. The Delivery need not be awaited: the commit waits for all.
 
@@ -112,7 +113,7 @@ class Transaction:
         self._enter()
         try:
             return await self._writer.send(
-                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition
+                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms
             )
         finally:
             self._leave()
@@ -127,6 +128,8 @@ class Transaction:
         partition: int | None = None,
         timestamp_us: int | None = None,
         timestamps_us: Sequence[int | None] | None = None,
+        ttl_ms: int | None = None,
+        ttls_ms: Sequence[int | None] | None = None,
     ) -> BulkDelivery:
         """Buffers many records at once, as `Producer.send_many` does.
 
@@ -140,7 +143,7 @@ class Transaction:
         try:
             return await self._writer.send_many(
                 topic, values, keys=keys, headers=headers, partition=partition, timestamp_us=timestamp_us,
-                timestamps_us=timestamps_us,
+                timestamps_us=timestamps_us, ttl_ms=ttl_ms, ttls_ms=ttls_ms,
             )  # fmt: skip
         finally:
             self._leave()

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 _CONTENT: Final = struct.Struct("<qqiiI")  # partition, timestamp, bytes of key and value, headers; -1: none
 _HEADER: Final = struct.Struct("<II")  # bytes of name and value
+_TTL: Final = struct.Struct("<q")
+_HAS_TTL: Final = 1 << 31  # in the number of headers
 
 
 class Content(NamedTuple):
@@ -21,14 +23,17 @@ class Content(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes]]
+    ttl_ms: int = 0  # 0: not given
 
 
 def content_bytes(records: Iterable[Content]) -> bytes:
     """The bytes of a request's records, in their order. Two requests have the same only if their records are equal."""
     parts: list[bytes] = []
-    for partition, timestamp_us, key, value, headers in records:
+    for partition, timestamp_us, key, value, headers, ttl_ms in records:
         sizes = (-1 if key is None else len(key), -1 if value is None else len(value))
-        parts.append(_CONTENT.pack(partition, timestamp_us, *sizes, len(headers)))
+        parts.append(_CONTENT.pack(partition, timestamp_us, *sizes, len(headers) | (_HAS_TTL if ttl_ms else 0)))
+        if ttl_ms:
+            parts.append(_TTL.pack(ttl_ms))
         parts += (key or b"", value or b"")
         for name, content in headers:
             encoded = name.encode()

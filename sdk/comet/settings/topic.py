@@ -21,6 +21,7 @@ from comet.units import format_value, parse_value
 NO_LIMIT: Final = -1
 REPLICAS_MAX: Final = 15
 _DAY_MS: Final = 24 * 3600 * 1000
+TTL_MS_MAX: Final = 10 * 366 * _DAY_MS  # of a record, from its timestamp to its expiry
 _UNLIMITED: Final = ("-1", "none", "unlimited", "forever")
 _REPLICATED: Final = 3  # replicas from which `default_replicated` counts
 
@@ -212,6 +213,17 @@ class TopicConfig:
         "How many records of each partition are kept.",
         low=NO_LIMIT,
         high=1 << 53,
+    )
+    record_ttl_ms: int = _setting(
+        int,
+        NO_LIMIT,
+        "ms",
+        "Time to live of records",
+        "A record is not delivered from this time after its timestamp on, unless it was sent with a time to live of "
+        "its own. A change applies to records that are sent later. 0: no limit, too.",
+        low=NO_LIMIT,
+        high=TTL_MS_MAX,
+        cluster=False,
     )
     flush: Flush = _setting(  # noqa: RUF009 - it makes a field
         Flush,

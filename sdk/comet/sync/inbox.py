@@ -18,11 +18,11 @@ from typing import Any, Final, TypeVar
 
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.contents import Opened
-from comet.consumer.iteration import RecordIterator
+from comet.consumer.iteration import RecordIterator, unexpired_records
 from comet.consumer.look_ahead import LookAhead
 from comet.errors import CometError, SerdeError
 from comet.event_loop import call
-from comet.values.record import Record, RecordBatch
+from comet.values.record import Record, RecordBatch, unexpired
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -116,7 +116,7 @@ def _record_at_hand(consumer: RecordIterator[T]) -> Record[T] | None:
             if found is None:
                 return None
             consumer._reader, batch = found
-            consumer._batch, consumer._records = batch, batch.records()
+            consumer._batch, consumer._records = batch, unexpired_records(batch, consumer._clock_us)
             opened.popleft()
     return _counted(ahead, _pass(consumer, failed))
 
@@ -157,6 +157,8 @@ def _next_opened(
             reader.position = found
         elif isinstance(found, CometError) or found.encrypted is not None:
             return None
+        elif found.expiry is not None and unexpired(found, consumer._clock_us()) is not found:
+            return None  # some have expired since
         elif found.next_offset > reader.position:  # else Ctrl-C came between taking and removing it
             return reader, found
         opened.popleft()

@@ -191,15 +191,24 @@ class KV(Generic[T]):
         """
         return KVWatch(call(computed(lambda: self._async.watch(prefix, key=key))))
 
-    def put(self, key: Key, value: T) -> int:
-        """Sets a key, whether or not it has a value. Returns the revision."""
-        return call(self._async.put(key, value))
+    def put(self, key: Key, value: T, *, ttl_ms: int | None = None) -> int:
+        """Sets a key, whether or not it has a value. Returns the revision. With `ttl_ms` the key has no value from that
+        time on, unless it is set again; as for `Producer.send`.
 
-    def create(self, key: Key, value: T) -> int:
-        """Sets a key that has no value, also one that was deleted. Returns the revision. Raises RevisionMismatch."""
-        return call(self._async.create(key, value))
+        >>> def example(address: str) -> None:
+        ...     with comet.sync.KV(address, "quotes") as kv:
+        ...         print(kv.put("EURUSD", b"1.08", ttl_ms=60_000))
+        >>> run(example)
+        0
+        """
+        return call(self._async.put(key, value, ttl_ms=ttl_ms))
 
-    def update(self, key: Key, value: T, revision: int) -> int:
+    def create(self, key: Key, value: T, *, ttl_ms: int | None = None) -> int:
+        """Sets a key that has no value, also one that was deleted or has expired. Returns the revision. Raises
+        RevisionMismatch."""
+        return call(self._async.create(key, value, ttl_ms=ttl_ms))
+
+    def update(self, key: Key, value: T, revision: int, *, ttl_ms: int | None = None) -> int:
         """Sets a key whose value has this revision. Returns the new one. Raises RevisionMismatch.
 
         >>> def example(address: str) -> None:
@@ -209,7 +218,7 @@ class KV(Generic[T]):
         >>> run(example)
         1
         """
-        return call(self._async.update(key, value, revision))
+        return call(self._async.update(key, value, revision, ttl_ms=ttl_ms))
 
     def delete(self, key: Key, revision: int | None = None) -> int | None:
         """Deletes a key, whose value has this revision if one is given. Returns the revision of the deletion; None if

@@ -31,6 +31,7 @@ from comet.producer.producer import Producer, check_batch_room
 from comet.producer.topic_route import Route
 from comet.types import Receipt
 from comet.values.record import Headers, Key
+from comet.wire.record_ttl import check_ttl
 
 log = logging.getLogger("comet")
 
@@ -40,8 +41,8 @@ T = TypeVar("T")
 _WAITING_BYTES_MAX: Final = 256 << 10
 
 
-# The arguments of `Producer.send`, checked: value, key, headers, timestamp_us and partition; and its bytes.
-CheckedRecord = tuple[Route, bytes | None, bytes | None, HeaderPairs | None, int, int | None, int]
+# The arguments of `Producer.send`, checked: value, key, headers, timestamp_us, partition and ttl_ms; and its bytes.
+CheckedRecord = tuple[Route, bytes | None, bytes | None, HeaderPairs | None, int, int | None, int | None, int]
 
 
 class PendingDelivery:
@@ -96,13 +97,22 @@ class Outbox:
         headers: Headers | None = None,
         timestamp_us: int | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> PendingDelivery | Delivery:
         """Hands a record over, without waiting for the loop. Raises what is wrong with it."""
         self._check()
-        record = _checked(self._producer, topic, value, key, headers, timestamp_us, partition)
+        record = _checked(self._producer, topic, value, key, headers, timestamp_us, partition, ttl_ms)
         if record is None:  # the topic is to be looked up, or the value to be encrypted
             return self.call(
-                self._send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
+                self._send(
+                    topic,
+                    value,
+                    key=key,
+                    headers=headers,
+                    timestamp_us=timestamp_us,
+                    partition=partition,
+                    ttl_ms=ttl_ms,
+                )
             )
         sent = PendingDelivery(self, record)
         with self._lock:
@@ -166,11 +176,12 @@ class Outbox:
                     continue
                 record, one.record = one.record, None
                 assert record is not None
-                route, value, key, headers, timestamp_us, partition, _ = record
+                route, value, key, headers, timestamp_us, partition, ttl_ms, _ = record
                 try:
                     one.inner = await send(
-                        route.topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition
-                    )
+                        route.topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition,
+                        ttl_ms=ttl_ms,
+                    )  # fmt: skip
                 except CometError as error:
                     one.inner = _refused(self._producer, route, error)
                 except Exception as error:
@@ -181,16 +192,16 @@ class Outbox:
 
 def _checked(
     producer: Producer, topic: str, value: Any, key: Key, headers: Headers | None, timestamp_us: int | None,
-    partition: int | None,
+    partition: int | None, ttl_ms: int | None,
 ) -> CheckedRecord | None:  # fmt: skip
     """The record as it is stored; None if that takes a turn of the loop. Raises as `Producer.send`."""
     route, encoder = producer._routes.open.get(topic), producer._encoder
     if route is None or encoder.encryptor is not None:
         return None
     data = value if value.__class__ is bytes else encoder.encode(value)
-    size = limits.RECORD_OVERHEAD_BYTES if data is None else len(data) + limits.RECORD_OVERHEAD_BYTES
+    size = route.overhead if data is None else len(data) + route.overhead
     if size > route.value_size_max:
-        route.check_size(size - limits.RECORD_OVERHEAD_BYTES)
+        route.check_size(size - route.overhead)
     if timestamp_us is None:
         timestamp_us = producer._clock_us()
     else:
@@ -204,8 +215,11 @@ def _checked(
     if headers is not None:
         pairs = header_pairs(headers)
         size += header_size(pairs)
+    if ttl_ms is not None:
+        check_ttl(ttl_ms)
+        size += limits.EXPIRY_BYTES
     check_batch_room(size)
-    return route, data, key, pairs, timestamp_us, partition, size
+    return route, data, key, pairs, timestamp_us, partition, ttl_ms, size
 
 
 def _refused(producer: Producer, route: Route, error: CometError) -> Delivery:

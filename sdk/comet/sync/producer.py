@@ -92,10 +92,13 @@ class Producer:
         headers: Headers | None = None,
         timestamp_us: int | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> Delivery:
         """Buffers a record and returns; waits only while the buffer is full. The Delivery's `result()` is the receipt.
 
         `value` is bytes, str, None (a tombstone), or a model: a dataclass, msgspec.Struct, pydantic model or dict.
+        From `ttl_ms` after its timestamp on the record is not delivered; -1 keeps it, also if the topic has a
+        `record_ttl_ms`.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:
@@ -105,7 +108,9 @@ class Producer:
         [0, 1, 2]
         """
         return Delivery(
-            self._outbox.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
+            self._outbox.send(
+                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms
+            )
         )
 
     def publish(
@@ -117,6 +122,7 @@ class Producer:
         headers: Headers | None = None,
         timestamp_us: int | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> Receipt:
         """Sends a record and waits until it is acknowledged.
 
@@ -128,7 +134,9 @@ class Producer:
         quotes 0
         """
         return self._outbox.call(
-            self._async.publish(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
+            self._async.publish(
+                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms
+            )
         )
 
     def publish_once(
@@ -172,9 +180,11 @@ class Producer:
         partition: int | None = None,
         timestamp_us: int | None = None,
         timestamps_us: Sequence[int | None] | None = None,
+        ttl_ms: int | None = None,
+        ttls_ms: Sequence[int | None] | None = None,
     ) -> BulkDelivery:
         """Buffers many records at once, the fastest way to write. All get one timestamp, except records with
-        one of their own in `timestamps_us`.
+        one of their own in `timestamps_us`; and one time to live, except records with one of their own in `ttls_ms`.
 
         With keys, each record goes where `send` would put it; without, whole batches go to the partitions in turn.
         Records of one partition keep their order. The BulkDelivery's `result()` has the receipts.
@@ -196,6 +206,8 @@ class Producer:
                     partition=partition,
                     timestamp_us=timestamp_us,
                     timestamps_us=timestamps_us,
+                    ttl_ms=ttl_ms,
+                    ttls_ms=ttls_ms,
                 )
             )
         )

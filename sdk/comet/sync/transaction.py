@@ -59,6 +59,7 @@ class Transaction:
         headers: Headers | None = None,
         timestamp_us: int | None = None,
         partition: int | None = None,
+        ttl_ms: int | None = None,
     ) -> Delivery:
         """Buffers a record, as `Producer.send` does. Its `result()` need not be called: the commit waits for all.
 
@@ -69,7 +70,9 @@ class Transaction:
         >>> run(example)
         """
         return Delivery(
-            self._outbox.send(topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition)
+            self._outbox.send(
+                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms
+            )
         )
 
     def send_many(
@@ -82,6 +85,8 @@ class Transaction:
         partition: int | None = None,
         timestamp_us: int | None = None,
         timestamps_us: Sequence[int | None] | None = None,
+        ttl_ms: int | None = None,
+        ttls_ms: Sequence[int | None] | None = None,
     ) -> BulkDelivery:
         """Buffers many records at once, as `Producer.send_many` does.
 
@@ -101,6 +106,8 @@ class Transaction:
                     partition=partition,
                     timestamp_us=timestamp_us,
                     timestamps_us=timestamps_us,
+                    ttl_ms=ttl_ms,
+                    ttls_ms=ttls_ms,
                 )
             )
         )

@@ -335,7 +335,7 @@ class Header(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Record(_message.Message):
-    __slots__ = ("key", "value", "headers", "timestamp_us", "offset", "partition", "expected")
+    __slots__ = ("key", "value", "headers", "timestamp_us", "offset", "partition", "expected", "ttl_ms", "expires_us")
     KEY_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
@@ -343,6 +343,8 @@ class Record(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_US_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     value: bytes
     headers: _containers.RepeatedCompositeFieldContainer[Header]
@@ -350,7 +352,9 @@ class Record(_message.Message):
     offset: int
     partition: int
     expected: int
-    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., timestamp_us: _Optional[int] = ..., offset: _Optional[int] = ..., partition: _Optional[int] = ..., expected: _Optional[int] = ...) -> None: ...
+    ttl_ms: int
+    expires_us: int
+    def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., timestamp_us: _Optional[int] = ..., offset: _Optional[int] = ..., partition: _Optional[int] = ..., expected: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., expires_us: _Optional[int] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
     __slots__ = ("topic", "partition", "records", "acks", "producer_id", "producer_epoch", "sequence", "idempotency_key", "content_digest", "content_mac", "forwarded")

@@ -171,7 +171,7 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., details: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("retention_ms", "retention_bytes", "retention_records", "flush", "flush_interval_ms", "record_bytes_max", "segment_bytes", "segment_ms", "min_insync", "consistency", "cleanup_policy", "min_dirty_percent", "min_compaction_lag_ms", "max_compaction_lag_ms", "delete_retention_ms")
+    __slots__ = ("retention_ms", "retention_bytes", "retention_records", "flush", "flush_interval_ms", "record_bytes_max", "segment_bytes", "segment_ms", "min_insync", "consistency", "cleanup_policy", "min_dirty_percent", "min_compaction_lag_ms", "max_compaction_lag_ms", "delete_retention_ms", "record_ttl_ms")
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     RETENTION_RECORDS_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +187,7 @@ class TopicConfig(_message.Message):
     MIN_COMPACTION_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_COMPACTION_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     DELETE_RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    RECORD_TTL_MS_FIELD_NUMBER: _ClassVar[int]
     retention_ms: int
     retention_bytes: int
     retention_records: int
@@ -202,7 +203,8 @@ class TopicConfig(_message.Message):
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
     delete_retention_ms: int
-    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_records: _Optional[int] = ..., flush: _Optional[_Union[FlushPolicy, str]] = ..., flush_interval_ms: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_ms: _Optional[int] = ..., min_insync: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ..., cleanup_policy: _Optional[_Union[CleanupPolicy, str]] = ..., min_dirty_percent: _Optional[int] = ..., min_compaction_lag_ms: _Optional[int] = ..., max_compaction_lag_ms: _Optional[int] = ..., delete_retention_ms: _Optional[int] = ...) -> None: ...
+    record_ttl_ms: int
+    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., retention_records: _Optional[int] = ..., flush: _Optional[_Union[FlushPolicy, str]] = ..., flush_interval_ms: _Optional[int] = ..., record_bytes_max: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., segment_ms: _Optional[int] = ..., min_insync: _Optional[int] = ..., consistency: _Optional[_Union[Consistency, str]] = ..., cleanup_policy: _Optional[_Union[CleanupPolicy, str]] = ..., min_dirty_percent: _Optional[int] = ..., min_compaction_lag_ms: _Optional[int] = ..., max_compaction_lag_ms: _Optional[int] = ..., delete_retention_ms: _Optional[int] = ..., record_ttl_ms: _Optional[int] = ...) -> None: ...
 
 class TopicDefaults(_message.Message):
     __slots__ = ("config", "sources", "replicas")

@@ -36,7 +36,7 @@ def text_of_key(key: bytes | None) -> str | None:
 
 class NewRecord(NamedTuple):
     """A record to write. `value` is what Producer.send takes: bytes, str, None, or a model; without a timestamp, the
-    broker sets it.
+    broker sets it. `ttl_ms` is that of Producer.send.
 
     >>> async def example(address: str) -> None:
     ...     records = [comet.NewRecord("EURUSD 1.08", key="EURUSD", headers={"source": "demo"})]
@@ -54,6 +54,7 @@ class NewRecord(NamedTuple):
     headers: Headers = ()
     timestamp_us: int | None = None
     partition: int | None = None
+    ttl_ms: int | None = None
 
 
 class Record(NamedTuple, Generic[T]):
@@ -265,6 +266,12 @@ class RecordBatch(Generic[T]):
         return timestamps if self._part is None else picked(timestamps, self._part)
 
     @property
+    def expiry(self) -> Sequence[int] | None:
+        """When each record expires, in microseconds since 1970; 0: never. None: none of them does."""
+        expiry = self._batch.expiry
+        return expiry if expiry is None or self._part is None else picked(expiry, self._part)
+
+    @property
     def headers(self) -> Sequence[HeaderList]:
         headers = self._batch.headers
         return headers if self._part is None else picked(headers, self._part)
@@ -302,29 +309,19 @@ class RecordBatch(Generic[T]):
             )  # fmt: skip
             return map(_new_record, repeat(Record), plain)
         if self.encrypted is not None and self.encrypted.errors:
-            values: Any = self._one_by_one()
+            values: Any = _one_by_one(self)
         else:
             values = self.values
         if serde is not None and not isinstance(values, Iterator):
             try:
                 values = self.models()
             except SerdeError:
-                values = self._one_by_one()
+                values = _one_by_one(self)
         headers: Any = self.headers if batch.header_columns is not None else iter(list, None)
         columns = zip(
             repeat(self.topic), repeat(self.partition), self.offsets, self.keys, values, self.timestamps, headers
         )  # fmt: skip
         return map(_new_record, repeat(Record), columns)  # Record._make, written in Python, costs 50 ns more each
-
-    def _one_by_one(self) -> Iterator[Any]:
-        serde = self._serde
-        stored = self.values if self.encrypted is None else map(self._decrypted, range(len(self)))
-        for offset, value in zip(self.offsets, stored, strict=True):
-            try:
-                event = value if value is None or serde is None else serde.decode(value)
-            except SerdeError as error:
-                raise self.at(error, offset) from error.__cause__
-            yield event
 
     def to_arrow(self, columns: Iterable[str] | None = None) -> pyarrow.RecordBatch:
         """The batch as Arrow, over the same memory: offset, timestamp, key, value, headers, or some of these columns.
@@ -342,6 +339,26 @@ class RecordBatch(Generic[T]):
             at = table.schema.get_field_index("value")
             table = table.set_column(at, table.schema.field(at), pa.array(self.values, pa.binary()))
         return table
+
+
+def _one_by_one(batch: RecordBatch[Any]) -> Iterator[Any]:
+    """Its values, decrypted and decoded at their turn."""
+    serde = batch._serde
+    stored = batch.values if batch.encrypted is None else map(batch._decrypted, range(len(batch)))
+    for offset, value in zip(batch.offsets, stored, strict=True):
+        try:
+            event = value if value is None or serde is None else serde.decode(value)
+        except SerdeError as error:
+            raise batch.at(error, offset) from error.__cause__
+        yield event
+
+
+def unexpired(batch: RecordBatch[T], now_us: int) -> RecordBatch[T] | None:
+    """The records that have not expired; None for none. `next_offset` stays: the others count as read."""
+    expiry = batch.expiry
+    if expiry is None:
+        return batch
+    return batch.pick([row for row, at in enumerate(expiry) if not 0 < at <= now_us])
 
 
 def _part_of(batch: RecordBatch[T], rows: Rows) -> RecordBatch[T]:

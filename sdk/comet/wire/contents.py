@@ -21,4 +21,5 @@ def _content(record: pb.Record, whole: int) -> Content:
         key if key or record.HasField("key") else None,
         value if value or record.HasField("value") else None,
         [(header.name, header.value) for header in headers] if headers else (),
+        record.ttl_ms,
     )
