@@ -92,7 +92,7 @@ class ListedTopic:
 
     async def fetch(
         self, topic: str, partition: int, start: StartLike, *, epoch: int | None, records_max: int, bytes_max: int,
-        wait_ms: int, isolation: Isolation, topic_id: bytes,
+        wait_ms: int, isolation: Isolation, topic_id: bytes, expired: bool = False,
     ) -> Fetched:  # fmt: skip
         assert isolation == "committed"
         assert records_max > 0

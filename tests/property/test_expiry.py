@@ -13,10 +13,11 @@ from comet.filters import parse
 from comet.records import Codec, decode, iterate, stamped
 from comet.values.record import RecordBatch, unexpired
 from comet.wire.record_ttl import expiry_column, expiry_of
+from comet_broker.core.filter_time import FilterTime
 from comet_broker.key_values.table import KeyRecord, KeyTable
 from comet_broker.partitions.record_messages import has_expired, record_messages
 from comet_broker.sharing.chunk import Chunk
-from comet_broker.streams.filtering import FilteredDelivery, FilterTime
+from comet_broker.streams.filtering import FilteredDelivery
 from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.latest_table import LatestTable
 from comet_gateway.push.ring import Ring
@@ -69,7 +70,7 @@ def encoded(rows: list[Row], base: int, topic_ttl_ms: int, codec: Codec) -> byte
 
 
 async def filtered(data: bytes, clock: HandClock) -> list[int]:
-    delivery = FilteredDelivery(parse("@offset >= 0", now_us=0), 0, FilterTime(clock, 20), HeldWorker())
+    delivery = FilteredDelivery(parse("@offset >= 0", now_us=0), 0, FilterTime(clock, 20), asyncio.Lock(), HeldWorker())
     await delivery.take(memoryview(data))
     left = list(iterate(delivery.batches()))
     covered = [(one.header.base_offset, one.header.next_offset) for one in left]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -126,6 +127,15 @@ def rows_of(found: Sequence[Row]) -> list[tuple[Any, ...]]:
 def last_of(written: Sequence[Written]) -> list[tuple[Any, ...]]:
     last = {(one.partition, one.key): one for one in sorted(written, key=lambda one: one.offset)}
     return sorted(tuple(one) for one in last.values() if one.value is not None)
+
+
+def test_a_key_whose_last_record_has_expired_has_no_row(spark: SparkSession, server: Server, topic: str) -> None:
+    with comet.sync.Producer(server.address) as producer:
+        for key, ttl_ms in (("a", None), ("b", None), ("c", 3_600_000), ("b", 1)):
+            past_us = time.time_ns() // 1000 - 1_000_000
+            producer.publish(topic, b"of " + key.encode(), key=key, partition=0, timestamp_us=past_us, ttl_ms=ttl_ms)
+    found = frame(spark, server).collect()
+    assert sorted(row["value"] for row in found) == [b"of a", b"of c"], "nor an older record of it"
 
 
 @pytest.mark.parametrize("seed", range(3))

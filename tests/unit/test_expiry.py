@@ -21,10 +21,11 @@ from comet.types import Acks
 from comet.values.record import NewRecord, RecordBatch, unexpired
 from comet.wire.contents import contents_of
 from comet.wire.record_ttl import BY_TOPIC, check_ttl, expiry_column, expiry_of
+from comet_broker.core.filter_time import FilterTime
 from comet_broker.key_values.table import KeyRecord, KeyTable
 from comet_broker.partitions.record_messages import has_expired, record_messages
 from comet_broker.sharing.chunk import Chunk
-from comet_broker.streams.filtering import FilteredDelivery, FilterTime
+from comet_broker.streams.filtering import FilteredDelivery
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.latest_table import LatestTable
@@ -335,7 +336,9 @@ async def test_a_broker_that_opens_a_batch_for_its_filter_leaves_out_what_has_ex
     data = batch([5, 0, 7], base) + batch([5, 6], base + 3) + batch(None, base + 5)
     for now_us, left in ((4, [0, 1, 2, 3, 4, 5, 6, 7]), (5, [1, 2, 4, 5, 6, 7]), (9, [1, 5, 6, 7])):
         clock.now_us = now_us
-        delivery = FilteredDelivery(parse("@offset >= 0", now_us=0), 0, FilterTime(clock, 20), HeldWorker())
+        delivery = FilteredDelivery(
+            parse("@offset >= 0", now_us=0), 0, FilterTime(clock, 20), asyncio.Lock(), HeldWorker()
+        )
         await delivery.take(memoryview(data))
         found = list(records.iterate(delivery.batches()))
         assert [offset - base for one in found for offset in one.offsets] == left

@@ -60,6 +60,7 @@ class _FetchSpec(NamedTuple):
     topic_id: bytes  # empty: any topic of the name
     waits: bool
     give_up: float
+    expired: bool
 
 
 class Reader:
@@ -105,9 +106,10 @@ class Reader:
         wait_ms: int = 0,
         isolation: Isolation = "committed",
         topic_id: bytes = b"",
+        expired: bool = False,
     ) -> Fetched:
         """Reads up to `records_max` records and `bytes_max` bytes of keys and values, but at least one record if there
-        is one. Waits up to `wait_ms` for the first.
+        is one. Waits up to `wait_ms` for the first. With `expired` also those that have expired and are still there.
 
         With an offset, `epoch` is that of the record before it: if that record was truncated since, raises Truncated.
         With `topic_id`, the `id` of a TopicInfo, raises TopicNotFound if the topic was recreated. Raises
@@ -130,6 +132,7 @@ class Reader:
             topic_id,
             waits=wait_ms > 0,
             give_up=wait_until + self._timeout_ms / 1000,
+            expired=expired,
         )
         first_offset: int | None = None
         damaged = False
@@ -144,7 +147,8 @@ class Reader:
                     raise _damaged(spec.tp, error) from error
                 damaged = True  # in transit, it seems: fetched again once
                 continue
-            batches = _unexpired(batches, self._clock_us)
+            if not spec.expired:
+                batches = _unexpired(batches, self._clock_us)
             for batch in batches:
                 if batch.encrypted is not None:
                     await batch.encrypted.decrypt()

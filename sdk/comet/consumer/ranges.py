@@ -66,7 +66,7 @@ class Fetches(Protocol):
 
     async def fetch(
         self, topic: str, partition: int, start: StartLike, *, epoch: int | None, records_max: int, bytes_max: int,
-        wait_ms: int, isolation: Isolation, topic_id: bytes,
+        wait_ms: int, isolation: Isolation, topic_id: bytes, expired: bool = ...,
     ) -> Fetched: ...  # fmt: skip
 
 
@@ -88,6 +88,7 @@ class RangeSpec:
     end_epoch: int | None = None  # of the record before `end`, or a later one, if known
     end_max: int | None = None
     isolation: Isolation = "committed"
+    expired: bool = False  # with the records that have expired
     step_records_first: int = STEP_RECORDS  # of the first request; each next one asks for twice as many
     step_records: int = STEP_RECORDS
     step_bytes: int = STEP_BYTES
@@ -532,7 +533,7 @@ class RangeReader:
         spec = self._state.spec
         return await self._fetches.fetch(
             spec.topic, spec.partition, start, epoch=epoch, records_max=records_max, bytes_max=bytes_max,
-            wait_ms=wait_ms, isolation=spec.isolation, topic_id=spec.topic_id,
+            wait_ms=wait_ms, isolation=spec.isolation, topic_id=spec.topic_id, expired=spec.expired,
         )  # fmt: skip
 
     # ---- as an iterator

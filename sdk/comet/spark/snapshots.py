@@ -1,6 +1,7 @@
 """Reads snapshots of compacted partitions, in a task of an executor: of each key the last record below a fixed end.
 
-    the newest batch first ─► records whose keys were not met yet ─► without tombstones ─► [filter] ─► rows
+    the newest batch first ─► records whose keys were not met yet ─► without tombstones and expired ones ─► [filter]
+                           ─► rows
 
 What is met first is the last record of its key, so one pass over the log is enough, and memory holds keys alone. Where
 they are too many, a pass goes on with half of its keys; the other half gets a pass of its own, which emits nothing
@@ -12,6 +13,7 @@ runs. One beyond the end may remove records that a later one supersedes: the rea
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import chain
@@ -30,6 +32,7 @@ from comet.spark.columns import SparkColumns
 from comet.spark.options import SourceOptions
 from comet.spark.planning import NO_EPOCH, Range
 from comet.spark.ranges import PART_RECORDS, lose, merged, nullify, reader_of
+from comet.values.record import unexpired
 
 MEMORY_BYTES: Final = 128 << 20  # for the keys of a pass
 KEY_BYTES: Final = 120  # of memory for a key, beside its own bytes
@@ -115,6 +118,7 @@ class PartitionSnapshot:
             rows = [at for at in rows if offsets[at] < now.below]
         found = batch.pick(rows)
         found = None if found is None else found.pick(_alive(found))
+        found = None if found is None else unexpired(found, time.time_ns() // 1000)
         if found is not None and self._options.permissive and found.encrypted is not None:
             nullify(found)
         return found if found is None or self._filter is None else found.pick(self._filter.rows(found))
@@ -125,7 +129,7 @@ class PartitionSnapshot:
         one = self._range
         spec = RangeSpec(
             one.topic, one.partition, one.start, one.end, backward=True, topic_id=bytes.fromhex(one.topic_id),
-            end_epoch=None if one.last == NO_EPOCH else one.last,
+            end_epoch=None if one.last == NO_EPOCH else one.last, expired=True,
             step_records_first=FIRST_RECORDS, step_records=PART_RECORDS, wait_ms=self._options.timeout_ms,
         )  # fmt: skip
         reading = RangeReader(self._reader or reader_of(self._options), spec)

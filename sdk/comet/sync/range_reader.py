@@ -62,9 +62,10 @@ class Reader:
         wait_ms: int = 0,
         isolation: Isolation = "committed",
         topic_id: bytes = b"",
+        expired: bool = False,
     ) -> Fetched:
         """Reads up to `records_max` records and `bytes_max` bytes of keys and values, but at least one record if there
-        is one. Waits up to `wait_ms` for the first.
+        is one. Waits up to `wait_ms` for the first. With `expired` also those that have expired and are still there.
 
         With an offset, `epoch` is that of the record before it: if that record was truncated since, raises Truncated.
         With `topic_id`, the `id` of a TopicInfo, raises TopicNotFound if the topic was recreated. Raises
@@ -81,6 +82,7 @@ class Reader:
                 wait_ms=wait_ms,
                 isolation=isolation,
                 topic_id=topic_id,
+                expired=expired,
             )
         )
 
