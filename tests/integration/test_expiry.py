@@ -246,6 +246,7 @@ def test_a_synchronous_consumer_leaves_out_what_expires_after_it_was_opened_ahea
                 producer.publish("quotes", b"1", timestamp_us=1_000, ttl_ms=ttl_ms)
             for _ in range(2):
                 producer.send_many("quotes", [b"1"] * 3, timestamp_us=1_000, ttls_ms=[1, -1, 1]).result()
+            producer.send_many("quotes", [b"1"] * 4, timestamp_us=1_000, ttls_ms=[5, 5, 5, -1]).result()
         clock = Handed()
         for whole in (False, True):
             clock.now_us = 0
@@ -257,8 +258,10 @@ def test_a_synchronous_consumer_leaves_out_what_expires_after_it_was_opened_ahea
                 clock.now_us = 2_000
                 if whole:
                     batches = consumer.batches()
-                    assert [list(next(batches).offsets) for _ in range(3)] == [[2], [5], [8]]
+                    assert [list(next(batches).offsets) for _ in range(4)] == [[2], [5], [8], [10, 11, 12, 13]]
                 else:
-                    assert [next(consumer).offset for _ in range(3)] == [2, 5, 8]
+                    assert [next(consumer).offset for _ in range(4)] == [2, 5, 8, 10]
+                    clock.now_us = 6_000
+                    assert next(consumer).offset == 13
                 assert consumer.get(timeout_s=0.1) is None
-                assert consumer.positions() == {0: 10}
+                assert consumer.positions() == {0: 14}

@@ -89,6 +89,7 @@ contents = st.builds(
     st.none() | st.binary(max_size=2),
     st.none() | st.binary(max_size=2),
     st.lists(st.tuples(st.text(max_size=2), st.binary(max_size=2)), max_size=2),
+    st.integers(-1, 2),
 )
 
 
