@@ -260,7 +260,7 @@ async def test_settings_are_edited_in_place_looked_at_and_saved(page: Page, stag
         await expect(told).to_have_text("retention_ms7 d → 2 hflushinterval → alwaysRecordsnone deleted")
         await dialog(page).get_by_role("button", name="Save").click()
         await expect(page.get_by_role("status").filter(has_text="2 settings of tuned saved")).to_be_visible()
-        await expect(page.get_by_text("2 of 15 settings are set for this topic")).to_be_visible()
+        await expect(page.get_by_text("2 of 16 settings are set for this topic")).to_be_visible()
         rows = page.locator("tr[data-setting]")
         assert {await rows.nth(at).get_attribute("data-setting") for at in (0, 1)} == {"retention_ms", "flush"}
         info = await admin.describe_topic("tuned")

@@ -95,7 +95,7 @@ async def test_the_page_says_where_values_come_from_and_goes_back_to_the_default
     async with comet.Admin(hourly.broker) as admin:
         await admin.create_topic("daily", retention_ms=24 * HOUR_MS)
         await page.goto(hourly.at("/topics/daily/config"))
-        await expect(page.get_by_text("1 of 15 settings is set for this topic")).to_be_visible()
+        await expect(page.get_by_text("1 of 16 settings is set for this topic")).to_be_visible()
         cells = setting(page, "retention_ms").get_by_role("cell")
         await expect(cells.nth(1)).to_have_text("1 h")
         await expect(cells.nth(2)).to_have_text("topic")
