@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType, SimpleNamespace
 from typing import TypeVar, cast
 
@@ -37,6 +38,7 @@ class Table:
     def __init__(self, values: Mapping[bytes, bytes]) -> None:
         self.values = dict(values)
         self.reads: list[int] = []  # limits of the lists
+        self.expired: set[bytes] = set()  # keys whose last value has, over an older one
         self.silent = False
         self.error: Exception | None = None
 
@@ -53,6 +55,9 @@ class Table:
 
     async def history(self, key: bytes, *, stale: bool) -> list[comet.KVEntry[bytes]]:
         return [comet.KVEntry(key, self.values[key], 5, 1)] if key in self.values else []
+
+    async def get(self, key: bytes, *, stale: bool) -> comet.KVEntry[bytes] | None:
+        return None if key not in self.values or key in self.expired else comet.KVEntry(key, self.values[key], 5, 1)
 
 
 class World:
@@ -208,6 +213,14 @@ def test_an_error_of_the_brokers_is_told() -> None:
 
 
 # ---- the address
+
+
+def test_an_older_value_is_not_that_of_a_key_whose_last_one_has_expired() -> None:
+    world = World({b"a": b"2", b"b": b"3"})
+    world.table.expired.add(b"a")
+    for key, expired in (("a", True), ("b", False), ("c", False)):
+        page, _ = run(partial(world.load, {"key": key}))
+        assert page.expired is expired
 
 
 @pytest.mark.parametrize(("query", "key"), [({"key_base64": "//4="}, b"\xff\xfe"), ({"key": "a"}, b"a")])

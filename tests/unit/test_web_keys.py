@@ -120,6 +120,8 @@ def test_a_key_without_a_value_says_why() -> None:
         "absent",
         "has no value, and the log has no revision of it",
     )
+    expired = view(facts(key=b"a", history=(record(b"a", b"1", 8),), expired=True), key="a").fields
+    assert (expired["state"].text, expired["status"].text) == ("absent", "has no value: the last one has expired")
     unread = view(facts(key=b"a", problem="Partition 2 has no leader"), key="a").fields
     assert (unread["state"].text, unread["status"].text) == ("unread", "not read yet")
     assert view(facts()).fields["state"].text == ""

@@ -512,6 +512,7 @@ class TopicKeys:
     after: bytes = b""  # the last key of this page, if more follow
     key: bytes | None = None  # looked up
     history: tuple[RecordPreview, ...] = ()
+    expired: bool = False  # the value of the key that was looked up: what `history` has is older
     problem: str = ""
 
 

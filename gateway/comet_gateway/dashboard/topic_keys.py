@@ -48,6 +48,7 @@ class KeysRead(NamedTuple):
     keys: tuple[RecordPreview, ...] = ()
     after: bytes = b""
     history: tuple[RecordPreview, ...] = ()
+    expired: bool = False  # the last value of the key
 
 
 class ReadPages:
@@ -86,7 +87,7 @@ async def load(sources: Sources, request: PageRequest, detail: TopicDetail) -> T
     except (Problem, CometError) as error:
         problem = error if isinstance(error, Problem) else Problem.of(error)
     else:
-        return TopicKeys(detail, read.keys, read.after, key, read.history)
+        return TopicKeys(detail, read.keys, read.after, key, read.history, read.expired)
     if not request.first:
         raise problem
     return TopicKeys(detail, key=key, problem=problem.detail)
@@ -100,12 +101,15 @@ async def _page(sources: Sources, request: PageRequest, detail: TopicDetail, sel
     if known is not None:
         return known
     history: Sequence[Entry] = ()
+    last: Entry | None = None
     async with asyncio.timeout(WAIT_S), sources.backend.key_tables.of(topic) as kv:
         if selection.key is not None:
             history = await kv.history(selection.key, stale=selection.stale)
+            last = await kv.get(selection.key, stale=selection.stale)
         entries, more = await _entries(kv, selection, len(partitions))
     after = entries[-1].key[: KEY_BYTES_MAX + 1] if more else b""
-    read = KeysRead(_previews(entries, detail), after, _previews(history, detail))
+    expired = last is None and bool(history) and history[0].value is not None
+    read = KeysRead(_previews(entries, detail), after, _previews(history, detail), expired)
     sources.part(ReadPages).put(topic, selection, state, read)
     return read
 

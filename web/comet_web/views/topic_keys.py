@@ -114,6 +114,9 @@ def _looked_up(facts: TopicKeys, request: PageRequest) -> dict[str, Cell]:
     if not facts.history:
         none = "has no value, and the log has no revision of it"
         return {**found, "state": Cell("absent"), "status": Cell(none, tone="muted")}
+    if facts.expired:
+        gone = "has no value: the last one has expired"
+        return {**found, "state": Cell("absent"), "status": Cell(gone, tone="muted")}
     last = facts.history[0]
     age = numbers.ago(last.timestamp_us, request.now_us)
     if last.value is None:
