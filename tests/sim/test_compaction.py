@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.compaction_mutants import COMPACTION_MUTANTS
+from tests.sim.hash_seeds import prints
 from tests.sim.hunting import hunt
 from tests.sim.planting import SEEDS_MAX
 from tests.sim.runs import run_many, run_one, tell
@@ -59,14 +56,4 @@ result = run_one("compaction", 4)
 assert "'compaction_memory': 1024" in result.log[0], result.log[0]
 print(result.simulated_s, result.log)
 """
-    prints = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "136")
-    }
-    assert len(prints) == 1
+    assert len(prints(program)) == 1

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 
 import pytest
 
+from tests.sim.hash_seeds import prints
 from tests.sim.nemesis import FAULTS
 from tests.sim.result import Result, Totals
 from tests.sim.scenario import Profile, simulate
@@ -69,17 +67,7 @@ def test_a_seed_is_one_run() -> None:
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Neither the order of sets nor the addresses of objects may decide anything."""
     program = "from tests.sim.test_simulation import fingerprint, simulate; print(fingerprint(simulate(5)))"
-    prints = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    assert len(prints) == 1
+    assert len(prints(program)) == 1
 
 
 def test_without_faults_nothing_fails() -> None:
