@@ -89,7 +89,15 @@ async def answer(address: str, tls: TlsFiles | None, method: str, request: Messa
 
 
 async def error_of_replication(address: str, tls: TlsFiles | None, cluster_id: str, broker: int) -> comet.CometError:
-    """The error that ends the stream of a follower which says that it is this broker."""
+    """The error that ends the stream of a follower which says that it is this broker. Where a broker ends it while its
+    client writes a frame, gRPC loses the reason, and followers try again."""
+    while True:
+        error = await _error_of_replication(address, tls, cluster_id, broker)
+        if "ended the stream while a frame was written" not in error.message:
+            return error
+
+
+async def _error_of_replication(address: str, tls: TlsFiles | None, cluster_id: str, broker: int) -> comet.CometError:
     channel = GrpcPeerChannel(address, tls)
     stream = await channel.replicate(None)
     try:
