@@ -154,7 +154,7 @@ def test_it_is_the_same_before_and_after_a_compaction_and_while_others_write(
     again = frame(spark, server, maxPartitions="1")
     assert rows_of(again.collect()) == last_of(written)
     assert again.rdd.getNumPartitions() == 1
-    # A filter chooses among the last records: an older one that matches is no row.
+    # A filter applies to the last records: a key whose last one does not match has no row.
     chosen = frame(spark, server, filter="n >= 6").collect()
     assert rows_of(chosen) == [one for one in last_of(written) if int(one[3][6:7]) >= 6]
     typed = frame(spark, server, schema="n int", filter="n >= 6").select("value.n").collect()

@@ -21,7 +21,7 @@ from comet_bench.processes import RUN_TIMEOUT_S, BenchFailed, Broker, Worker, gi
 from comet_bench.report import Result
 
 RATE: Final = 1_000  # records a second of the latencies
-EVERY: Final = 1_000  # one of so many matches
+EVERY: Final = 1_000  # one record of 1,000 matches the filter
 FILTER: Final = 'symbol = "ACME"'
 SCANS: Final = 10
 TASKS: Final = 16  # that call the key-value view at once

@@ -27,8 +27,8 @@ holds for `available` partitions, too; of those, any other copy may lead at any 
 Where no member of a `consistent` partition has been running since it was recorded, the logs decide, independent of the
 brokers' reports on their disks: of the members that are alive, or if each of them may have lost records, of all copies,
 the one with the greatest (epoch of the last record, end) leads. It has all that any other one of them still has: a log
-that holds records of an epoch holds all that was committed in the epochs before. While there is no leader, brokers put
-these numbers under `cluster/ends/`. The controller waits for those of all members, at most for one lease. The lease
+that holds records of an epoch holds all that was committed in the epochs before. Without a leader, brokers put these
+numbers under `cluster/ends/`. The controller waits for those of all members, at most for one lease. The lease
 begins when the leader is lost, and again whenever a broker registers or leaves.
 
 A last resort is decided by who is away, and a view that lags shows a broker as away that is back. So its transaction

@@ -38,5 +38,5 @@ def record_messages(batch: Batch, since: int = 0) -> Iterator[pb.Record]:
 
 
 def has_expired(record: pb.Record, now_us: int) -> bool:
-    """Whether the record is no longer delivered."""
+    """Whether the record has expired: it is not delivered then."""
     return 0 < record.expires_us <= now_us

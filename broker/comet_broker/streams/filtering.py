@@ -4,9 +4,9 @@
                                            ├─ some: these rows alone
                                            └─ none: its offsets, covered together with those of its neighbours
 
-It saves the reader work, and is no promise: a reader applies its filter to all that comes. So a broker whose processor
-time for filters is used up sends what it has, and so does one that cannot read a batch. Progress is sent as well: what
-was looked at and did not match is covered, so that a reader does not ask for it again. Where a batch is opened for its
+This saves work, and readers do not rely on it: they apply their filter to every record. So a broker whose processor
+time for filters is used up sends whole batches, and so does one that cannot read a batch. Progress is sent as well:
+offsets without a match are covered, so that a reader does not ask for them again. Where a batch is opened for its
 filter, records that have expired are left out, too.
 
 Slices of SLICE_S take turns with everything else on the loop, one at a time for all subscribers. Large batches go to a

@@ -150,7 +150,7 @@ export async function editKey(topic, { state, key_base64, revision }) {
   const key = bytesOf(key_base64);
   if (state !== "value") return setKey(topic, { key });
   const found = await read(topic, key, revision);
-  if (!found) throw new Problem({ title: `Revision ${revision} is no longer in the log`, detail: "The key was changed; the page shows the new value in a moment." });
+  if (!found) throw new Problem({ title: `Revision ${revision} was removed from the log`, detail: "The key was changed; the page shows the new value in a moment." });
   if (found.bytes.length > EDITED_MAX) {
     throw new Problem({ title: "The value is too long to edit here", detail: `it has ${found.bytes.length.toLocaleString("en")} bytes; use comet kv put` });
   }
