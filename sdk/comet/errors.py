@@ -348,6 +348,12 @@ class Truncated(CometError):
     code = "TRUNCATED"
 
 
+class ScheduleNotFound(CometError):
+    """There is no such schedule: it was never made, has fired for the last time, or was cancelled."""
+
+    code = "SCHEDULE_NOT_FOUND"
+
+
 class CalendarNotFound(CometError):
     """The calendar does not exist in the cluster."""
 

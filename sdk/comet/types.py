@@ -393,6 +393,7 @@ def check_topic_name(name: str) -> str:
 
 
 AUDIT_TOPIC: Final = "__audit"  # the audit log of the brokers, which they alone write
+SCHEDULES_TOPIC: Final = "__schedules"  # schedules and their states, which brokers alone write
 ALERTS_TOPIC: Final = "__alerts"  # the rules of alerts and their states, which gateways write
 
 

@@ -56,6 +56,7 @@ STATUS: Final[dict[str, grpc.StatusCode]] = {
     "TRANSACTION_ABORTED": grpc.StatusCode.ABORTED,
     "TRANSACTION_NOT_OPEN": grpc.StatusCode.FAILED_PRECONDITION,
     "KEY_REUSED": grpc.StatusCode.INVALID_ARGUMENT,
+    "SCHEDULE_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
     "CALENDAR_NOT_FOUND": grpc.StatusCode.NOT_FOUND,
     "CALENDAR_CHANGED": grpc.StatusCode.FAILED_PRECONDITION,
     "KEY_NOT_FOUND": grpc.StatusCode.NOT_FOUND,

@@ -43,6 +43,9 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "PARTITION_NOT_FOUND": ProblemKind(404, "No such partition"),
     "GROUP_NOT_FOUND": ProblemKind(404, "No such group"),
     "BROKER_NOT_FOUND": ProblemKind(404, "No such broker"),
+    "SCHEDULE_NOT_FOUND": ProblemKind(
+        404, "No such schedule", "It has fired for the last time, or was cancelled; GET /v1/schedules lists them."
+    ),
     "CALENDAR_NOT_FOUND": ProblemKind(404, "No such calendar", "Store it with PUT /v1/calendars/{calendar}."),
     "CALENDAR_CHANGED": ProblemKind(412, "Calendar has another version", "Read it again, and send its ETag."),
     "KEY_NOT_FOUND": ProblemKind(404, "Key has no value"),

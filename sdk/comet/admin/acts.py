@@ -520,6 +520,66 @@ _ROWS: Final = (
         method="calendars.delete_calendar", command="calendar delete", errors=("CALENDAR_CHANGED",),
         routes=(Operation("deleteCalendar", "DELETE", "/v1/calendars/{calendar}"),),
     ),
+    # ---- schedules
+    Act(
+        "ListSchedules", "viewer", "", "List schedules",
+        "Shows when each is due next, by topic and id.",
+        method="schedules.list_schedules", command="schedule list",
+        routes=(Operation("listSchedules", "GET", "/v1/schedules"),),
+    ),
+    Act(
+        "GetSchedule", "viewer", "read topic", "Get a schedule",
+        "Shows its record, its state and its next times.",
+        method="schedules.get_schedule", command="schedule show", errors=("SCHEDULE_NOT_FOUND",),
+        routes=(Operation("getSchedule", "GET", "/v1/schedules/{topic}/{schedule}"),),
+    ),
+    Act(
+        "PutSchedules", "operator", "write topic", "Store a schedule",
+        "A broker writes its record to the topic each time that it is due. A schedule with the same id is replaced.",
+        method="schedules.put_schedule", command="schedule add", dry_run=True,
+        errors=("CALENDAR_NOT_FOUND", "LIMIT_EXCEEDED", "REVISION_MISMATCH", "TOPIC_NOT_FOUND"),
+        routes=(Operation("putSchedule", "PUT", "/v1/schedules/{topic}/{schedule}"),),
+    ),
+    Act(
+        "CancelSchedule", "operator", "write topic", "Cancel a schedule",
+        "It never fires again.",
+        method="schedules.cancel_schedule", command="schedule cancel", dry_run=True,
+        errors=("REVISION_MISMATCH", "SCHEDULE_NOT_FOUND"),
+        routes=(
+            Operation(
+                "cancelSchedule", "DELETE", "/v1/schedules/{topic}/{schedule}",
+                dialog=Dialog("Cancel schedule {schedule} of {topic}", "Cancel schedule", "It never fires again."),
+            ),
+        ),
+    ),
+    Act(
+        "PauseSchedule", "operator", "write topic", "Pause a schedule",
+        "It does not fire until it is resumed.",
+        method="schedules.pause_schedule", command="schedule pause", dry_run=True,
+        errors=("REVISION_MISMATCH", "SCHEDULE_NOT_FOUND"),
+        routes=(Operation("pauseSchedule", "POST", "/v1/schedules/{topic}/{schedule}/pause"),),
+    ),
+    Act(
+        "ResumeSchedule", "operator", "write topic", "Resume a paused schedule",
+        "Times that are over are not made up for; one that was to fire once fires now if its time is over.",
+        method="schedules.resume_schedule", command="schedule resume", dry_run=True,
+        errors=("CALENDAR_NOT_FOUND", "REVISION_MISMATCH", "SCHEDULE_NOT_FOUND"),
+        routes=(Operation("resumeSchedule", "POST", "/v1/schedules/{topic}/{schedule}/resume"),),
+    ),
+    Act(
+        "RunSchedule", "operator", "write topic", "Run a schedule now",
+        "It fires once, beside its times; one that was to fire once has fired then.",
+        method="schedules.run_schedule", command="schedule run", dry_run=True,
+        errors=("REVISION_MISMATCH", "SCHEDULE_NOT_FOUND"),
+        routes=(Operation("runSchedule", "POST", "/v1/schedules/{topic}/{schedule}/run"),),
+    ),
+    Act(
+        "MoveSchedule", "operator", "write topic", "Give a schedule other times",
+        "Its record stays.",
+        method="schedules.move_schedule", command="schedule move", dry_run=True,
+        errors=("CALENDAR_NOT_FOUND", "REVISION_MISMATCH", "SCHEDULE_NOT_FOUND"),
+        routes=(Operation("moveSchedule", "POST", "/v1/schedules/{topic}/{schedule}/move"),),
+    ),
 )  # fmt: skip
 
 ACTS: Final[Mapping[str, Act]] = {row.name: row for row in _ROWS}

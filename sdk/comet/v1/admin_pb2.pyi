@@ -1,4 +1,5 @@
 from comet.v1 import groups_pb2 as _groups_pb2
+from comet.v1 import schedules_pb2 as _schedules_pb2
 from comet.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from comet.v1 import admin_pb2 as comet_dot_v1_dot_admin__pb2
+from comet.v1 import schedules_pb2 as comet_dot_v1_dot_schedules__pb2
 from comet.v1 import types_pb2 as comet_dot_v1_dot_types__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -229,6 +230,46 @@ class AdminStub:
                 '/comet.v1.Admin/DeleteCalendar',
                 request_serializer=comet_dot_v1_dot_admin__pb2.DeleteCalendarRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_admin__pb2.DeleteCalendarResponse.FromString,
+                _registered_method=True)
+        self.PutSchedules = channel.unary_unary(
+                '/comet.v1.Admin/PutSchedules',
+                request_serializer=comet_dot_v1_dot_schedules__pb2.PutSchedulesRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_schedules__pb2.PutSchedulesResponse.FromString,
+                _registered_method=True)
+        self.ListSchedules = channel.unary_unary(
+                '/comet.v1.Admin/ListSchedules',
+                request_serializer=comet_dot_v1_dot_schedules__pb2.ListSchedulesRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_schedules__pb2.ListSchedulesResponse.FromString,
+                _registered_method=True)
+        self.GetSchedule = channel.unary_unary(
+                '/comet.v1.Admin/GetSchedule',
+                request_serializer=comet_dot_v1_dot_schedules__pb2.ScheduleRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.CancelSchedule = channel.unary_unary(
+                '/comet.v1.Admin/CancelSchedule',
+                request_serializer=comet_dot_v1_dot_schedules__pb2.ScheduleRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.PauseSchedule = channel.unary_unary(
+                '/comet.v1.Admin/PauseSchedule',
+                request_serializer=comet_dot_v1_dot_schedules__pb2.ScheduleRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.ResumeSchedule = channel.unary_unary(
+                '/comet.v1.Admin/ResumeSchedule',
+                request_serializer=comet_dot_v1_dot_schedules__pb2.ScheduleRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.RunSchedule = channel.unary_unary(
+                '/comet.v1.Admin/RunSchedule',
+                request_serializer=comet_dot_v1_dot_schedules__pb2.ScheduleRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
+                _registered_method=True)
+        self.MoveSchedule = channel.unary_unary(
+                '/comet.v1.Admin/MoveSchedule',
+                request_serializer=comet_dot_v1_dot_schedules__pb2.MoveScheduleRequest.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
                 _registered_method=True)
 
 
@@ -492,6 +533,57 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutSchedules(self, request, context):
+        """Schedules: see schedules.proto. A cancelled schedule never fires again; one that has fired for the last time is
+        SCHEDULE_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSchedules(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunSchedule(self, request, context):
+        """Due now, once, beside its times. Refused while it is paused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MoveSchedule(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -689,6 +781,46 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DeleteCalendar,
                     request_deserializer=comet_dot_v1_dot_admin__pb2.DeleteCalendarRequest.FromString,
                     response_serializer=comet_dot_v1_dot_admin__pb2.DeleteCalendarResponse.SerializeToString,
+            ),
+            'PutSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutSchedules,
+                    request_deserializer=comet_dot_v1_dot_schedules__pb2.PutSchedulesRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_schedules__pb2.PutSchedulesResponse.SerializeToString,
+            ),
+            'ListSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchedules,
+                    request_deserializer=comet_dot_v1_dot_schedules__pb2.ListSchedulesRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_schedules__pb2.ListSchedulesResponse.SerializeToString,
+            ),
+            'GetSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSchedule,
+                    request_deserializer=comet_dot_v1_dot_schedules__pb2.ScheduleRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_schedules__pb2.Schedule.SerializeToString,
+            ),
+            'CancelSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelSchedule,
+                    request_deserializer=comet_dot_v1_dot_schedules__pb2.ScheduleRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_schedules__pb2.Schedule.SerializeToString,
+            ),
+            'PauseSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseSchedule,
+                    request_deserializer=comet_dot_v1_dot_schedules__pb2.ScheduleRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_schedules__pb2.Schedule.SerializeToString,
+            ),
+            'ResumeSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeSchedule,
+                    request_deserializer=comet_dot_v1_dot_schedules__pb2.ScheduleRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_schedules__pb2.Schedule.SerializeToString,
+            ),
+            'RunSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunSchedule,
+                    request_deserializer=comet_dot_v1_dot_schedules__pb2.ScheduleRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_schedules__pb2.Schedule.SerializeToString,
+            ),
+            'MoveSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.MoveSchedule,
+                    request_deserializer=comet_dot_v1_dot_schedules__pb2.MoveScheduleRequest.FromString,
+                    response_serializer=comet_dot_v1_dot_schedules__pb2.Schedule.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1744,6 +1876,222 @@ class Admin:
             '/comet.v1.Admin/DeleteCalendar',
             comet_dot_v1_dot_admin__pb2.DeleteCalendarRequest.SerializeToString,
             comet_dot_v1_dot_admin__pb2.DeleteCalendarResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/PutSchedules',
+            comet_dot_v1_dot_schedules__pb2.PutSchedulesRequest.SerializeToString,
+            comet_dot_v1_dot_schedules__pb2.PutSchedulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/ListSchedules',
+            comet_dot_v1_dot_schedules__pb2.ListSchedulesRequest.SerializeToString,
+            comet_dot_v1_dot_schedules__pb2.ListSchedulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/GetSchedule',
+            comet_dot_v1_dot_schedules__pb2.ScheduleRequest.SerializeToString,
+            comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/CancelSchedule',
+            comet_dot_v1_dot_schedules__pb2.ScheduleRequest.SerializeToString,
+            comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/PauseSchedule',
+            comet_dot_v1_dot_schedules__pb2.ScheduleRequest.SerializeToString,
+            comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/ResumeSchedule',
+            comet_dot_v1_dot_schedules__pb2.ScheduleRequest.SerializeToString,
+            comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/RunSchedule',
+            comet_dot_v1_dot_schedules__pb2.ScheduleRequest.SerializeToString,
+            comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MoveSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Admin/MoveSchedule',
+            comet_dot_v1_dot_schedules__pb2.MoveScheduleRequest.SerializeToString,
+            comet_dot_v1_dot_schedules__pb2.Schedule.FromString,
             options,
             channel_credentials,
             insecure,

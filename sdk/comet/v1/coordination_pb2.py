@@ -22,45 +22,46 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from comet.v1 import groups_pb2 as comet_dot_v1_dot_groups__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63omet/v1/coordination.proto\x12\x08\x63omet.v1\"^\n\x13\x41\x64\x64PartitionRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\x11\n\tpartition\x18\x04 \x01(\r\"\x16\n\x14\x41\x64\x64PartitionResponse\"t\n\x13WriteMarkersRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\x08\x12)\n\npartitions\x18\x04 \x03(\x0b\x32\x15.comet.v1.PartitionId\"2\n\x0bPartitionId\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\"%\n\x14WriteMarkersResponse\x12\r\n\x05\x63odes\x18\x01 \x03(\r\"4\n\x0eOutcomeRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\r\"C\n\x0fOutcomeResponse\x12\x0c\n\x04over\x18\x01 \x01(\x08\x12\x11\n\tcommitted\x18\x02 \x01(\x08\x12\x0f\n\x07\x64\x65\x63ided\x18\x03 \x01(\x08\"D\n\x14PartitionEndsRequest\x12,\n\x07queries\x18\x01 \x03(\x0b\x32\x1b.comet.v1.PartitionEndQuery\"\x93\x01\n\x11PartitionEndQuery\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x13\n\x06offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0ctimestamp_us\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\r\n\x05group\x18\x05 \x01(\tB\t\n\x07_offsetB\x0f\n\r_timestamp_us\"=\n\x15PartitionEndsResponse\x12$\n\x04\x65nds\x18\x01 \x03(\x0b\x32\x16.comet.v1.PartitionEnd\"\xad\x02\n\x0cPartitionEnd\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x11\n\tlog_start\x18\x02 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x04 \x01(\x03\x12\x16\n\x0e\x61ppend_time_us\x18\x05 \x01(\x03\x12\x11\n\toffset_at\x18\x06 \x01(\x03\x12\x12\n\x05\x66loor\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0c\x61\x63knowledged\x18\x08 \x01(\x04\x12\x11\n\tin_flight\x18\t \x01(\x04\x12\x13\n\x0bredelivered\x18\n \x01(\x04\x12\x15\n\rdead_lettered\x18\x0b \x01(\x04\x12\x14\n\x0c\x64\x65\x61\x64_waiting\x18\x0c \x01(\x04\x12\x14\n\x0c\x64\x65\x61\x64_problem\x18\r \x01(\tB\x08\n\x06_floor\"4\n\x11\x46oundGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"\x14\n\x12\x46oundGroupResponse\",\n\x0bWarnRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\r\x12\r\n\x05\x66loor\x18\x02 \x01(\t\"\x0e\n\x0cWarnResponse2\xbe\x03\n\x0c\x43oordination\x12M\n\x0c\x41\x64\x64Partition\x12\x1d.comet.v1.AddPartitionRequest\x1a\x1e.comet.v1.AddPartitionResponse\x12M\n\x0cWriteMarkers\x12\x1d.comet.v1.WriteMarkersRequest\x1a\x1e.comet.v1.WriteMarkersResponse\x12>\n\x07Outcome\x12\x18.comet.v1.OutcomeRequest\x1a\x19.comet.v1.OutcomeResponse\x12P\n\rPartitionEnds\x12\x1e.comet.v1.PartitionEndsRequest\x1a\x1f.comet.v1.PartitionEndsResponse\x12G\n\nFoundGroup\x12\x1b.comet.v1.FoundGroupRequest\x1a\x1c.comet.v1.FoundGroupResponse\x12\x35\n\x04Warn\x12\x15.comet.v1.WarnRequest\x1a\x16.comet.v1.WarnResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63omet/v1/coordination.proto\x12\x08\x63omet.v1\x1a\x15\x63omet/v1/groups.proto\"^\n\x13\x41\x64\x64PartitionRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\x12\x11\n\tpartition\x18\x04 \x01(\r\"\x16\n\x14\x41\x64\x64PartitionResponse\"t\n\x13WriteMarkersRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\x08\x12)\n\npartitions\x18\x04 \x03(\x0b\x32\x15.comet.v1.PartitionId\"2\n\x0bPartitionId\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\"%\n\x14WriteMarkersResponse\x12\r\n\x05\x63odes\x18\x01 \x03(\r\"4\n\x0eOutcomeRequest\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\r\"C\n\x0fOutcomeResponse\x12\x0c\n\x04over\x18\x01 \x01(\x08\x12\x11\n\tcommitted\x18\x02 \x01(\x08\x12\x0f\n\x07\x64\x65\x63ided\x18\x03 \x01(\x08\"D\n\x14PartitionEndsRequest\x12,\n\x07queries\x18\x01 \x03(\x0b\x32\x1b.comet.v1.PartitionEndQuery\"\x93\x01\n\x11PartitionEndQuery\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x13\n\x06offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0ctimestamp_us\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\r\n\x05group\x18\x05 \x01(\tB\t\n\x07_offsetB\x0f\n\r_timestamp_us\"=\n\x15PartitionEndsResponse\x12$\n\x04\x65nds\x18\x01 \x03(\x0b\x32\x16.comet.v1.PartitionEnd\"\xad\x02\n\x0cPartitionEnd\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x11\n\tlog_start\x18\x02 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x03 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x04 \x01(\x03\x12\x16\n\x0e\x61ppend_time_us\x18\x05 \x01(\x03\x12\x11\n\toffset_at\x18\x06 \x01(\x03\x12\x12\n\x05\x66loor\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0c\x61\x63knowledged\x18\x08 \x01(\x04\x12\x11\n\tin_flight\x18\t \x01(\x04\x12\x13\n\x0bredelivered\x18\n \x01(\x04\x12\x15\n\rdead_lettered\x18\x0b \x01(\x04\x12\x14\n\x0c\x64\x65\x61\x64_waiting\x18\x0c \x01(\x04\x12\x14\n\x0c\x64\x65\x61\x64_problem\x18\r \x01(\tB\x08\n\x06_floor\"4\n\x11\x46oundGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\"\x14\n\x12\x46oundGroupResponse\",\n\x0bWarnRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\r\x12\r\n\x05\x66loor\x18\x02 \x01(\t\"\x0e\n\x0cWarnResponse2\xd4\x04\n\x0c\x43oordination\x12M\n\x0c\x41\x64\x64Partition\x12\x1d.comet.v1.AddPartitionRequest\x1a\x1e.comet.v1.AddPartitionResponse\x12M\n\x0cWriteMarkers\x12\x1d.comet.v1.WriteMarkersRequest\x1a\x1e.comet.v1.WriteMarkersResponse\x12>\n\x07Outcome\x12\x18.comet.v1.OutcomeRequest\x1a\x19.comet.v1.OutcomeResponse\x12P\n\rPartitionEnds\x12\x1e.comet.v1.PartitionEndsRequest\x1a\x1f.comet.v1.PartitionEndsResponse\x12G\n\nFoundGroup\x12\x1b.comet.v1.FoundGroupRequest\x1a\x1c.comet.v1.FoundGroupResponse\x12\x35\n\x04Warn\x12\x15.comet.v1.WarnRequest\x1a\x16.comet.v1.WarnResponse\x12L\n\x10OpenTransactions\x12\x1a.comet.v1.OpenTransactions\x1a\x1c.comet.v1.OpenedTransactions\x12\x46\n\x0e\x45ndTransaction\x12\x18.comet.v1.EndTransaction\x1a\x1a.comet.v1.EndedTransactionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'comet.v1.coordination_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ADDPARTITIONREQUEST']._serialized_start=41
-  _globals['_ADDPARTITIONREQUEST']._serialized_end=135
-  _globals['_ADDPARTITIONRESPONSE']._serialized_start=137
-  _globals['_ADDPARTITIONRESPONSE']._serialized_end=159
-  _globals['_WRITEMARKERSREQUEST']._serialized_start=161
-  _globals['_WRITEMARKERSREQUEST']._serialized_end=277
-  _globals['_PARTITIONID']._serialized_start=279
-  _globals['_PARTITIONID']._serialized_end=329
-  _globals['_WRITEMARKERSRESPONSE']._serialized_start=331
-  _globals['_WRITEMARKERSRESPONSE']._serialized_end=368
-  _globals['_OUTCOMEREQUEST']._serialized_start=370
-  _globals['_OUTCOMEREQUEST']._serialized_end=422
-  _globals['_OUTCOMERESPONSE']._serialized_start=424
-  _globals['_OUTCOMERESPONSE']._serialized_end=491
-  _globals['_PARTITIONENDSREQUEST']._serialized_start=493
-  _globals['_PARTITIONENDSREQUEST']._serialized_end=561
-  _globals['_PARTITIONENDQUERY']._serialized_start=564
-  _globals['_PARTITIONENDQUERY']._serialized_end=711
-  _globals['_PARTITIONENDSRESPONSE']._serialized_start=713
-  _globals['_PARTITIONENDSRESPONSE']._serialized_end=774
-  _globals['_PARTITIONEND']._serialized_start=777
-  _globals['_PARTITIONEND']._serialized_end=1078
-  _globals['_FOUNDGROUPREQUEST']._serialized_start=1080
-  _globals['_FOUNDGROUPREQUEST']._serialized_end=1132
-  _globals['_FOUNDGROUPRESPONSE']._serialized_start=1134
-  _globals['_FOUNDGROUPRESPONSE']._serialized_end=1154
-  _globals['_WARNREQUEST']._serialized_start=1156
-  _globals['_WARNREQUEST']._serialized_end=1200
-  _globals['_WARNRESPONSE']._serialized_start=1202
-  _globals['_WARNRESPONSE']._serialized_end=1216
-  _globals['_COORDINATION']._serialized_start=1219
-  _globals['_COORDINATION']._serialized_end=1665
+  _globals['_ADDPARTITIONREQUEST']._serialized_start=64
+  _globals['_ADDPARTITIONREQUEST']._serialized_end=158
+  _globals['_ADDPARTITIONRESPONSE']._serialized_start=160
+  _globals['_ADDPARTITIONRESPONSE']._serialized_end=182
+  _globals['_WRITEMARKERSREQUEST']._serialized_start=184
+  _globals['_WRITEMARKERSREQUEST']._serialized_end=300
+  _globals['_PARTITIONID']._serialized_start=302
+  _globals['_PARTITIONID']._serialized_end=352
+  _globals['_WRITEMARKERSRESPONSE']._serialized_start=354
+  _globals['_WRITEMARKERSRESPONSE']._serialized_end=391
+  _globals['_OUTCOMEREQUEST']._serialized_start=393
+  _globals['_OUTCOMEREQUEST']._serialized_end=445
+  _globals['_OUTCOMERESPONSE']._serialized_start=447
+  _globals['_OUTCOMERESPONSE']._serialized_end=514
+  _globals['_PARTITIONENDSREQUEST']._serialized_start=516
+  _globals['_PARTITIONENDSREQUEST']._serialized_end=584
+  _globals['_PARTITIONENDQUERY']._serialized_start=587
+  _globals['_PARTITIONENDQUERY']._serialized_end=734
+  _globals['_PARTITIONENDSRESPONSE']._serialized_start=736
+  _globals['_PARTITIONENDSRESPONSE']._serialized_end=797
+  _globals['_PARTITIONEND']._serialized_start=800
+  _globals['_PARTITIONEND']._serialized_end=1101
+  _globals['_FOUNDGROUPREQUEST']._serialized_start=1103
+  _globals['_FOUNDGROUPREQUEST']._serialized_end=1155
+  _globals['_FOUNDGROUPRESPONSE']._serialized_start=1157
+  _globals['_FOUNDGROUPRESPONSE']._serialized_end=1177
+  _globals['_WARNREQUEST']._serialized_start=1179
+  _globals['_WARNREQUEST']._serialized_end=1223
+  _globals['_WARNRESPONSE']._serialized_start=1225
+  _globals['_WARNRESPONSE']._serialized_end=1239
+  _globals['_COORDINATION']._serialized_start=1242
+  _globals['_COORDINATION']._serialized_end=1838
 # @@protoc_insertion_point(module_scope)

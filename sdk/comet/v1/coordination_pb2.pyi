@@ -1,3 +1,4 @@
+from comet.v1 import groups_pb2 as _groups_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from comet.v1 import coordination_pb2 as comet_dot_v1_dot_coordination__pb2
+from comet.v1 import groups_pb2 as comet_dot_v1_dot_groups__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -64,6 +65,16 @@ class CoordinationStub:
                 request_serializer=comet_dot_v1_dot_coordination__pb2.WarnRequest.SerializeToString,
                 response_deserializer=comet_dot_v1_dot_coordination__pb2.WarnResponse.FromString,
                 _registered_method=True)
+        self.OpenTransactions = channel.unary_unary(
+                '/comet.v1.Coordination/OpenTransactions',
+                request_serializer=comet_dot_v1_dot_groups__pb2.OpenTransactions.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_groups__pb2.OpenedTransactions.FromString,
+                _registered_method=True)
+        self.EndTransaction = channel.unary_unary(
+                '/comet.v1.Coordination/EndTransaction',
+                request_serializer=comet_dot_v1_dot_groups__pb2.EndTransaction.SerializeToString,
+                response_deserializer=comet_dot_v1_dot_groups__pb2.EndedTransaction.FromString,
+                _registered_method=True)
 
 
 class CoordinationServicer:
@@ -114,6 +125,19 @@ class CoordinationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def OpenTransactions(self, request, context):
+        """A leader of a partition of schedules, to the coordinator of its transactional id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndTransaction(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CoordinationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -146,6 +170,16 @@ def add_CoordinationServicer_to_server(servicer, server):
                     servicer.Warn,
                     request_deserializer=comet_dot_v1_dot_coordination__pb2.WarnRequest.FromString,
                     response_serializer=comet_dot_v1_dot_coordination__pb2.WarnResponse.SerializeToString,
+            ),
+            'OpenTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenTransactions,
+                    request_deserializer=comet_dot_v1_dot_groups__pb2.OpenTransactions.FromString,
+                    response_serializer=comet_dot_v1_dot_groups__pb2.OpenedTransactions.SerializeToString,
+            ),
+            'EndTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransaction,
+                    request_deserializer=comet_dot_v1_dot_groups__pb2.EndTransaction.FromString,
+                    response_serializer=comet_dot_v1_dot_groups__pb2.EndedTransaction.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -310,6 +344,60 @@ class Coordination:
             '/comet.v1.Coordination/Warn',
             comet_dot_v1_dot_coordination__pb2.WarnRequest.SerializeToString,
             comet_dot_v1_dot_coordination__pb2.WarnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Coordination/OpenTransactions',
+            comet_dot_v1_dot_groups__pb2.OpenTransactions.SerializeToString,
+            comet_dot_v1_dot_groups__pb2.OpenedTransactions.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/comet.v1.Coordination/EndTransaction',
+            comet_dot_v1_dot_groups__pb2.EndTransaction.SerializeToString,
+            comet_dot_v1_dot_groups__pb2.EndedTransaction.FromString,
             options,
             channel_credentials,
             insecure,

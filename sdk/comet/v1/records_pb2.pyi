@@ -357,7 +357,7 @@ class Record(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., timestamp_us: _Optional[int] = ..., offset: _Optional[int] = ..., partition: _Optional[int] = ..., expected: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., expires_us: _Optional[int] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ("topic", "partition", "records", "acks", "producer_id", "producer_epoch", "sequence", "idempotency_key", "content_digest", "content_mac", "forwarded")
+    __slots__ = ("topic", "partition", "records", "acks", "producer_id", "producer_epoch", "sequence", "idempotency_key", "content_digest", "content_mac", "transactional", "forwarded")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
@@ -368,6 +368,7 @@ class PublishRequest(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     CONTENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CONTENT_MAC_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTIONAL_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
@@ -379,8 +380,9 @@ class PublishRequest(_message.Message):
     idempotency_key: str
     content_digest: int
     content_mac: bytes
+    transactional: bool
     forwarded: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[_types_pb2.Acks, str]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., content_digest: _Optional[int] = ..., content_mac: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., acks: _Optional[_Union[_types_pb2.Acks, str]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., idempotency_key: _Optional[str] = ..., content_digest: _Optional[int] = ..., content_mac: _Optional[bytes] = ..., transactional: _Optional[bool] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ("receipts",)

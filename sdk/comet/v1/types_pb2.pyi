@@ -54,6 +54,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_CODE_CALENDAR_NOT_FOUND: _ClassVar[ErrorCode]
     ERROR_CODE_CALENDAR_CHANGED: _ClassVar[ErrorCode]
     ERROR_CODE_MALFORMED_FILTER: _ClassVar[ErrorCode]
+    ERROR_CODE_SCHEDULE_NOT_FOUND: _ClassVar[ErrorCode]
 
 class Acks(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -132,6 +133,7 @@ ERROR_CODE_KEY_NOT_FOUND: ErrorCode
 ERROR_CODE_CALENDAR_NOT_FOUND: ErrorCode
 ERROR_CODE_CALENDAR_CHANGED: ErrorCode
 ERROR_CODE_MALFORMED_FILTER: ErrorCode
+ERROR_CODE_SCHEDULE_NOT_FOUND: ErrorCode
 ACKS_NONE: Acks
 ACKS_LEADER: Acks
 ACKS_ALL: Acks
