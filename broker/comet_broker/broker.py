@@ -32,7 +32,7 @@ from comet_broker.access.keys import AccessKeys
 from comet_broker.access.quotas import Quotas
 from comet_broker.access.tokens import Tokens, issuer_of
 from comet_broker.admin.access_keys import AdminAccessKeys
-from comet_broker.admin.calendars import AdminCalendars
+from comet_broker.admin.calendars import AdminCalendars, Calendars
 from comet_broker.admin.metrics import AdminMetrics
 from comet_broker.admin.quotas import AdminQuotas
 from comet_broker.admin.recovery import AdminRecovery, warn_others
@@ -58,10 +58,11 @@ from comet_broker.coordination.group_frames import MemberStream
 from comet_broker.coordination.logs import Logs
 from comet_broker.coordination.markers import Markers
 from comet_broker.coordination.service import Coordination
-from comet_broker.coordination.transaction_partitions import TransactionPartitions
+from comet_broker.coordination.transaction_calls import TransactionCalls
 from comet_broker.core.cluster import PartitionId, partition_key
 from comet_broker.core.tail import TailBudget
 from comet_broker.env import Env
+from comet_broker.key_values.views import KeyViews
 from comet_broker.memory.guard import MemoryGuard, Sheddable
 from comet_broker.metadata.store import MetadataStore
 from comet_broker.metrics.meter import RequestMeter
@@ -81,6 +82,9 @@ from comet_broker.replication.follower import FollowerContext, Replicator
 from comet_broker.replication.leader import ReplicaContext, ReplicaSession
 from comet_broker.replication.replica_sessions import ReplicaSessions
 from comet_broker.rpc.methods import Services, methods
+from comet_broker.schedules.calls import AdminSchedules
+from comet_broker.schedules.scheduler import Scheduler
+from comet_broker.schedules.targets import TopicTargets
 from comet_broker.sharing.calls import AcquireCalls
 from comet_broker.sharing.stream import Sharing
 from comet_broker.sharing.table import ShareTable
@@ -131,11 +135,29 @@ class Broker:
         tail_budget = TailBudget(limits.TAIL_TOTAL_BYTES_MAX, limits.TAIL_PARTITION_BYTES_MAX)
         self._build_partitions(tail_budget)
         self._connect()
+        views = KeyViews(env, self.reader)
         records = UnaryRecords(
-            env, view=self.view, peers=self.peers, topics=self.topics, reader=self.reader, drain=self._drain
+            env,
+            view=self.view,
+            peers=self.peers,
+            topics=self.topics,
+            reader=self.reader,
+            drain=self._drain,
+            views=views,
         )
         ends = self._build_groups(records)
         self._build_streams(records)
+        self._calendars = Calendars(self.view)
+        self._targets = TopicTargets(self.view, self.access)
+        self.scheduler = Scheduler(
+            env,
+            topics=self.topics,
+            views=views,
+            publish=records.publish,
+            transactions=self._transaction_calls,
+            targets=self._targets,
+            calendars=self._calendars,
+        )
         self._build_statistics(tail_budget, process)
         services = self._services(records, ends)
         self.admin = services.admin
@@ -260,7 +282,7 @@ class Broker:
             logs=Logs(env, view=view, peers=peers, topics=topics, answer=ends.answer),
             markers=lambda: Markers(env.me, store=self.guard, view=view, peers=peers, topics=topics),
         )
-        self._transaction_partitions = TransactionPartitions(env, coordinator=self.coordinator, peers=peers)
+        self._transaction_calls = TransactionCalls(env, coordinator=self.coordinator, peers=peers)
         return ends
 
     def _build_streams(self, records: UnaryRecords) -> None:
@@ -331,6 +353,7 @@ class Broker:
                 "links": self.replicator.statistics,
                 "followers": self._replica_sessions.statistics,
                 "shares": self.shares.statistics,
+                "schedules": self.scheduler.statistics,
                 "coordinates": self.coordinator.statistics,
                 "memory": self._memory_statistics,
                 "filters": self.env.filter_time.statistics,
@@ -368,7 +391,7 @@ class Broker:
                 ends=ends,
                 topics=topics,
                 view=view,
-                transactions=self._transaction_partitions,
+                transactions=self._transaction_calls,
             ),
             groups=group_admin,
             acquire=AcquireCalls(
@@ -386,6 +409,17 @@ class Broker:
             access_keys=AdminAccessKeys(env, store=self.guard, view=view, control=self.access, keys=self.access_keys),
             quotas=AdminQuotas(env, store=self.guard, view=view),
             calendars=AdminCalendars(env, store=self.guard, view=view),
+            schedules=AdminSchedules(
+                env,
+                view=view,
+                peers=peers,
+                topics=topics,
+                drain=self._drain,
+                scheduler=self.scheduler,
+                targets=self._targets,
+                calendars=self._calendars,
+                create=lambda request: self.admin.create_topic(request),  # noqa: PLW0108 - it is made later
+            ),
             recovery=AdminRecovery(
                 env.me,
                 random=env.random,
@@ -424,6 +458,7 @@ class Broker:
         self.view.listen(lambda keys: self.guard.moved(keys, self.view.state))
         self.view.listen(lambda _: self._moved_access())
         self.view.listen(self.topics.view_moved)
+        self.view.listen(self.scheduler.view_moved)
         self.view.listen(self._marked)
         self.env.tasks.spawn(self.view.follow(), "follow the cluster")  # these two restart by themselves
         self.env.tasks.spawn(self.topics.follow(), "follow topics")
@@ -447,6 +482,7 @@ class Broker:
         self.coordinator.start()
         maintenance = Maintenance(self.env, self.topics, self._note_loss_known)
         tasks.keep(self.recorder.run, "record")
+        tasks.keep(self.scheduler.run, "keep schedules")
         tasks.keep(maintenance.run_housekeeping, "housekeeping")
         tasks.keep(maintenance.run_replicas, "look after replicas")
         tasks.keep(lambda: self.guard.keep(self.controller.acting), "keep the floor")
@@ -556,6 +592,7 @@ class Broker:
             self.guard.wrote(partition.tp, partition.log.epochs.last_epoch)
         self.replicator.update(partition)
         self.log_ends.update(partition)
+        self.scheduler.partition_changed(partition)
         if partition.named:
             self.conflicts.settled(partition)
 
@@ -584,10 +621,10 @@ class Broker:
 
     # The coordinator, which is built later, needs the topics.
     async def _add_partition(self, producer_id: int, epoch: int, topic_id: bytes, index: int) -> None:
-        await self._transaction_partitions.add_partition(producer_id, epoch, topic_id, index)
+        await self._transaction_calls.add_partition(producer_id, epoch, topic_id, index)
 
     async def _outcome(self, producer_id: int, epoch: int) -> bool | None:
-        return await self._transaction_partitions.outcome(producer_id, epoch)
+        return await self._transaction_calls.outcome(producer_id, epoch)
 
     def _unopened(self, tp: PartitionId, reason: str) -> None:
         self.eligibility.unopened(tp, reason, lambda: not self.topics.is_open(tp))

@@ -106,6 +106,18 @@ KEY_HISTORY_MAX: Final = 64  # records of one key whose offsets are known
 READ_KEYS_MAX: Final = 1_000  # in one answer
 READ_KEYS_BYTES_MAX: Final = MIB  # and one record
 
+# Schedules.
+SCHEDULES_PUT_MAX: Final = 1_000  # in one request
+SCHEDULES_LISTED_MAX: Final = 1_000
+SCHEDULES_MAX: Final = 1_000_000  # of a partition of `__schedules`
+SCHEDULES_RECURRING_MAX: Final = 10_000  # of them, those that are due more than once
+SCHEDULE_TICK_MAX: Final = 500  # schedules that fire in one transaction
+SCHEDULE_TICK_BYTES_MAX: Final = MIB  # of their records, or one schedule's
+SCHEDULE_LATE_RECORDS_MAX: Final = 1_000  # that one schedule fires in one transaction
+SCHEDULE_RECORD_BYTES_MAX: Final = MIB  # of the record of a schedule, as the protocol has it
+SCHEDULE_REASON_CHARS_MAX: Final = 300
+SCHEDULE_TABLE_CACHE_BYTES: Final = 4 * MIB
+
 # Transactions, per slot of a coordinator.
 TRANSACTION_PARTITIONS_MAX: Final = 1_000  # that one transaction writes to
 TRANSACTION_NOTE_BYTES_MAX: Final = 256  # that a transactional id remembers of its last commit

@@ -14,14 +14,15 @@ from urllib.parse import unquote
 
 from comet.errors import CometError, Forbidden, GroupNotFound, TopicNotFound
 from comet.settings.hosts import is_loopback
-from comet.types import AUDIT_TOPIC
+from comet.types import AUDIT_TOPIC, SCHEDULES_TOPIC
 from comet_broker.core.rules import Kind, Operation
 
 Need: TypeAlias = "tuple[Operation, Kind, str]"
 Allows: TypeAlias = "Callable[[ClientAccess, Operation, Kind, str], bool]"
 
 ANONYMOUS: Final = "anonymous"  # a caller without a certificate
-_BY_BROKERS_ALONE: Final = frozenset({"write", "create", "delete"})  # in that topic
+OF_BROKERS: Final = {AUDIT_TOPIC: "the audit log", SCHEDULES_TOPIC: "the topic of schedules"}
+_BY_BROKERS_ALONE: Final = frozenset({"write", "create", "delete"})  # in these topics
 
 
 class AccessWatch(Protocol):
@@ -81,7 +82,7 @@ class ClientAccess:
         if kind == "group" and operation != "read" and not self.allows("describe", kind, name):
             return GroupNotFound(f"group {name!r} does not exist")
         if is_by_brokers_alone(operation, kind, name):
-            return Forbidden(f"only brokers write the audit log: no client may {operation} topic {name!r}")
+            return Forbidden(f"only brokers write {OF_BROKERS[name]}: no client may {operation} topic {name!r}")
         what = "the cluster" if kind == "cluster" else f"{kind} {name!r}"
         return Forbidden(
             f"{self.principal} may not {operation} {what}",
@@ -93,7 +94,7 @@ class ClientAccess:
 
 def is_by_brokers_alone(operation: Operation, kind: Kind, name: str) -> bool:
     """Whether no client may do it, by no rule and as no superuser."""
-    return name == AUDIT_TOPIC and kind == "topic" and operation in _BY_BROKERS_ALONE
+    return name in OF_BROKERS and kind == "topic" and operation in _BY_BROKERS_ALONE
 
 
 EVERYTHING: Final = ClientAccess()

@@ -17,11 +17,12 @@ import msgspec
 
 from comet.errors import CometError, Forbidden, InvalidArgument
 from comet.security.principals import ROLES_MAX
-from comet.types import AUDIT_TOPIC, is_internal_topic
+from comet.types import is_internal_topic
 from comet.wire.acting import TOKEN, USER, ActingFor
 from comet_broker.access.client_access import (
     ANONYMOUS,
     EVERYTHING,
+    OF_BROKERS,
     AccessWatch,
     ClientAccess,
     Need,
@@ -43,7 +44,7 @@ from comet_broker.core.rules import (
 log = logging.getLogger(__name__)
 
 _ACTING: Final[Need] = ("alter", "cluster", ALL)  # as an act of administration in the audit log
-_ONLY_BROKERS: Final = Decision(False, None, "only brokers write the audit log")
+_ONLY_BROKERS: Final = {name: Decision(False, None, f"only brokers write {what}") for name, what in OF_BROKERS.items()}
 
 Restricted: TypeAlias = Callable[[ClientAccess], bool]  # whether a client may do less than before
 
@@ -117,7 +118,7 @@ class AccessControl:
     def _allows(self, access: ClientAccess, operation: Operation, kind: Kind, name: str) -> bool:
         if access.principal == ANONYMOUS:
             return False
-        if name == AUDIT_TOPIC:
+        if name in OF_BROKERS:
             return self._ruled(access.principal, operation, kind, name, access.roles).allowed
         return self._rules.allows(access.principal, operation, kind, name, access.roles)
 
@@ -128,7 +129,7 @@ class AccessControl:
         self, principal: str, operation: Operation, kind: Kind, name: str, roles: tuple[str, ...] = ()
     ) -> Decision:
         if self.checked and is_by_brokers_alone(operation, kind, name):
-            return _ONLY_BROKERS
+            return _ONLY_BROKERS[name]
         if not self.superusers:
             return Decision(True, None, "this broker has no superusers, so every client may do everything")
         if principal in self.superusers:
@@ -136,13 +137,13 @@ class AccessControl:
         return self._ruled(principal, operation, kind, name, roles)
 
     def _ruled(self, principal: str, operation: Operation, kind: Kind, name: str, roles: tuple[str, ...]) -> Decision:
-        """The decision of the rules. A rule for `*` does not include the audit log, unless it denies."""
+        """The decision of the rules. A rule for `*` does not include the topics of brokers, unless it denies."""
         if is_by_brokers_alone(operation, kind, name):
-            return _ONLY_BROKERS
+            return _ONLY_BROKERS[name]
         found = self._rules.explain(principal, operation, kind, name, roles)
-        rule = found.rule if found.allowed and kind == "topic" and name == AUDIT_TOPIC else None
+        rule = found.rule if found.allowed and kind == "topic" and name in OF_BROKERS else None
         if rule is not None and not is_internal_topic(rule.name):  # the most specific of all that allow it
-            return Decision(False, None, f"a rule for {rule.name} does not include the audit log: name it")
+            return Decision(False, None, f"a rule for {rule.name} does not include {OF_BROKERS[name]}: name it")
         return found
 
     def moved(self, state: ClusterState) -> None:

@@ -35,14 +35,15 @@ def nothing(*_: object) -> tuple[Need, ...]:
 
 
 def of_act(act: Act) -> CallNeeds:
-    """By the row of an admin act. Its request has the `name` of the topic or group."""
+    """By the row of an admin act. Its request has the `name` of the topic or group, or its `topic`."""
     if not act.needs:
         return nothing
     words = act.needs.split()
     operation, kind = cast(Operation, words[0]), cast(Kind, words[1])
     if kind == "cluster":
         return lambda _: ((operation, kind, ALL),)
-    return lambda request: ((operation, kind, request.name),)
+    named = "name" if "name" in act.request.DESCRIPTOR.fields_by_name else "topic"
+    return lambda request: ((operation, kind, getattr(request, named)),)
 
 
 def _shared(request: Any, topics: Iterable[str], options: groups.ShareOptions) -> Iterator[Need]:

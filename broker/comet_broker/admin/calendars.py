@@ -6,6 +6,9 @@ it replaces; a caller may demand one.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+
 import msgspec
 
 from comet.errors import CalendarChanged, CalendarNotFound, InvalidArgument, LimitExceeded, Timeout, Unavailable
@@ -27,7 +30,35 @@ from comet_broker.core.calendars import StoredBreak, StoredCalendar, StoredSessi
 from comet_broker.env import Env
 from comet_broker.metadata.store import Compare, Delete, KeyValue, MetadataStore, Put, StoreUnavailable
 
+log = logging.getLogger(__name__)
+
 SWAP_ATTEMPTS_MAX = 16
+
+
+class Calendars:
+    """The calendars of the cluster, each read once for each of its versions. One that cannot be read is left out."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._read: dict[str, Calendar] = {}
+        self._revision = -1  # of the cluster's state
+
+    def read(self) -> Mapping[str, Calendar]:
+        state = self._view.state
+        if state.revision == self._revision:
+            return self._read
+        found: dict[str, Calendar] = {}
+        for name, one in state.calendars.items():
+            known = self._read.get(name)
+            if known is not None and known.version == one.mod_revision:
+                found[name] = known
+                continue
+            try:
+                found[name] = _calendar(name, one.value, one.mod_revision)
+            except InvalidArgument as error:
+                log.error("%s", error)
+        self._read, self._revision = found, state.revision
+        return found
 
 
 class AdminCalendars:

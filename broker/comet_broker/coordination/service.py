@@ -11,7 +11,7 @@ from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.coordination.ends import LocalEnds
 from comet_broker.coordination.founding import Founding
 from comet_broker.coordination.markers import write_here
-from comet_broker.coordination.transaction_partitions import TransactionPartitions
+from comet_broker.coordination.transaction_calls import TransactionCalls
 from comet_broker.core import slots
 from comet_broker.partitions.topics import TopicTable
 
@@ -27,7 +27,7 @@ class Coordination:
         ends: LocalEnds,
         topics: TopicTable,
         view: ClusterView,
-        transactions: TransactionPartitions,
+        transactions: TransactionCalls,
     ) -> None:
         self._coordinator = coordinator
         self._founding = founding
@@ -63,6 +63,13 @@ class Coordination:
         if number is None:
             raise TransactionNotOpen(f"producer id {request.producer_id} was not assigned by a coordinator")
         return await self._coordinator.slot(number).transactions.outcome(request)
+
+    async def open_transactions(self, request: pb.OpenTransactions) -> pb.OpenedTransactions:
+        """Called by a broker with transactions of its own."""
+        return await self._coordinator.slot(slots.slot_of(request.transactional_id)).transactions.open(request)
+
+    async def end_transaction(self, request: pb.EndTransaction) -> pb.EndedTransaction:
+        return await self._coordinator.slot(slots.slot_of(request.transactional_id)).transactions.end(request)
 
     async def write_markers(self, request: coordination.WriteMarkersRequest) -> coordination.WriteMarkersResponse:
         """Called by the coordinator of a transaction, or by a program that says so: the coordinator is asked."""

@@ -28,6 +28,7 @@ from comet_broker.coordination.admin import GroupAdmin
 from comet_broker.coordination.service import Coordination
 from comet_broker.memory.guard import Sheddable
 from comet_broker.memory.in_flight import InFlight
+from comet_broker.schedules.calls import AdminSchedules
 from comet_broker.sharing.calls import AcquireCalls
 from comet_broker.streams.stream_writer import ServedStream
 from comet_broker.streams.unary_records import UnaryRecords
@@ -39,6 +40,7 @@ ADMIN = "comet.v1.Admin"
 REPLICATION = "comet.v1.Replication"
 COORDINATION = "comet.v1.Coordination"
 # Served even while the metadata store is not trusted.
+FROM_BROKERS = {"PutSchedules": "forwarded"}  # then its authors are not the caller
 ALWAYS = {"Warn", *(act.name for act in ACTS.values() if act.always)}
 
 
@@ -124,6 +126,7 @@ class Services:
     access_keys: AdminAccessKeys
     quotas: AdminQuotas
     calendars: AdminCalendars
+    schedules: AdminSchedules
 
 
 def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]:
@@ -138,12 +141,17 @@ def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]
         Method(COORDINATION, "PartitionEnds", coordination_pb.PartitionEndsRequest, coordination.partition_ends),
         Method(COORDINATION, "FoundGroup", coordination_pb.FoundGroupRequest, coordination.found_group),
         Method(COORDINATION, "Warn", coordination_pb.WarnRequest, services.recovery.warned, claims="broker"),
+        Method(COORDINATION, "OpenTransactions", groups.OpenTransactions, coordination.open_transactions),
+        Method(COORDINATION, "EndTransaction", groups.EndTransaction, coordination.end_transaction),
         Method(COMET, "Publish", records_pb.PublishRequest, unary_records.publish, "in", from_brokers="content_digest"),
         Method(COMET, "Fetch", records_pb.FetchRequest, unary_records.fetch, "out"),
         Method(COMET, "ReadKeys", records_pb.ReadKeysRequest, unary_records.read_keys, "out"),
         Method(COMET, "Acquire", groups.AcquireRequest, acquire_calls.acquire, "out"),
         Method(COMET, "Acknowledge", groups.AcknowledgeRequest, acquire_calls.acknowledge),
-        *(Method(ADMIN, act.name, act.request, _handler(services, act)) for act in ACTS.values()),
+        *(
+            Method(ADMIN, act.name, act.request, _handler(services, act), from_brokers=FROM_BROKERS.get(act.name, ""))
+            for act in ACTS.values()
+        ),
     ]
     found = [replace(one, needs=CALLS[one.path]) if one.service in (COMET, ADMIN) else one for one in found]
     return [one if one.name in ALWAYS else replace(one, check=check_trust) for one in found]
@@ -160,6 +168,7 @@ def _handler(services: Services, act: Act) -> Callable[[Any], Awaitable[Message]
         services.access_keys,
         services.quotas,
         services.calendars,
+        services.schedules,
     )
     (found,) = (getattr(part, act.handler) for part in parts if hasattr(part, act.handler))
     handler: Callable[[Any], Awaitable[Message]] = found

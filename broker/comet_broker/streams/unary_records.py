@@ -47,6 +47,7 @@ from comet_broker.partitions.range_read import Ranges, answer_later, end_of
 from comet_broker.partitions.record_messages import counts, has_expired, record_messages
 from comet_broker.partitions.shared_answers import SharedAnswers
 from comet_broker.partitions.topics import TopicTable
+from comet_broker.partitions.transaction_batches import NotInTransaction
 
 BATCH_OVERHEAD_BYTES = 64 << 10
 FORWARD_S_MAX = 30.0
@@ -56,7 +57,15 @@ class UnaryRecords:
     """The coroutines behind Publish, Fetch and ReadKeys, protobuf in and out; raises CometErrors."""
 
     def __init__(
-        self, env: Env, *, view: ClusterView, peers: Peers, topics: TopicTable, reader: LogReader, drain: Drain
+        self,
+        env: Env,
+        *,
+        view: ClusterView,
+        peers: Peers,
+        topics: TopicTable,
+        reader: LogReader,
+        drain: Drain,
+        views: KeyViews,
     ) -> None:
         self._env = env
         self._view = view
@@ -65,7 +74,7 @@ class UnaryRecords:
         self._reader = reader
         self._drain = drain
         self._shared: SharedAnswers[pb.FetchResponse] = SharedAnswers()
-        self._views = KeyViews(env, reader)
+        self._views = views
         self._ranges = Ranges(reader, env.in_flight, self._shared)
         self._turn = 0  # the next partition for records without a key
 
@@ -119,6 +128,7 @@ class UnaryRecords:
             sequence=request.sequence,
             idempotency_key=request.idempotency_key,
             content_digest=digest,
+            transactional=request.transactional,
             forwarded=True,
         )
         try:
@@ -145,6 +155,8 @@ class UnaryRecords:
                 return self._append_now(partition, request, chosen, digest)
             except Refused as refused:
                 raise await self._views.confirmed(partition, refused) from None
+            except NotInTransaction:
+                return await _in_transaction(partition, self._encode_for(partition, request, chosen, digest))
             except NotReadYet:
                 if self._env.clock.monotonic() > give_up:
                     raise Unavailable(
@@ -155,9 +167,14 @@ class UnaryRecords:
     def _append_now(
         self, partition: Partition, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int
     ) -> Accepted:
-        """The same without an await; raises NotReadYet or Refused."""
-        batch = self._encode(request, chosen, digest, partition.log.state.config.record_ttl_ms)
-        return partition.produce(memoryview(batch), request.acks, self._views.condition(partition, chosen))
+        """The same without an await; raises NotReadYet, Refused or NotInTransaction."""
+        batch = self._encode_for(partition, request, chosen, digest)
+        return partition.produce(batch, request.acks, self._views.condition(partition, chosen))
+
+    def _encode_for(
+        self, partition: Partition, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int
+    ) -> memoryview:
+        return memoryview(self._encode(request, chosen, digest, partition.log.state.config.record_ttl_ms))
 
     async def _spec(self, topic: str, topic_id: bytes = b"") -> TopicSpec:
         """The topic's spec; raises TopicNotFound, also if its id differs from `topic_id`."""
@@ -189,7 +206,11 @@ class UnaryRecords:
                 check_ttl(record.ttl_ms)
         if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             raise InvalidArgument(f"acks must be 0, 1 or 2, not {request.acks}")
-        if request.producer_id and not request.HasField("partition"):
+        if request.transactional and not (request.producer_id and request.acks == ACKS_ALL):
+            raise InvalidArgument("a transactional publish has the producer id of its transaction, and acks=all")
+        if request.transactional and any(record.HasField("expected") for record in request.records):
+            raise InvalidArgument("a transactional publish takes no `expected`: the transaction may be aborted")
+        if request.producer_id and not (request.HasField("partition") or request.transactional):
             raise InvalidArgument("an idempotent publish must name its partition: sequences are counted per partition")
         if request.producer_id < 0 or request.sequence < 0:
             raise InvalidArgument("producer_id and sequence must not be negative")
@@ -243,6 +264,7 @@ class UnaryRecords:
             producer_epoch=request.producer_epoch,
             base_sequence=digest or request.sequence,
             keyed=digest != 0,
+            transactional=request.transactional,
         )
         return b"".join(parts)
 
@@ -252,7 +274,7 @@ class UnaryRecords:
         partition = self._named(request)
         try:
             return partition, self._append_now(partition, request, request.records, _digest_of(request))
-        except (NotReadYet, Refused):
+        except (NotInTransaction, NotReadYet, Refused):
             return partition, None
 
     async def publish_here(self, request: pb.PublishRequest) -> Accepted:
@@ -373,6 +395,22 @@ class UnaryRecords:
         if partition.closed is not None:
             raise partition.closed
         return await self._reader.read_from(partition, offset, end, bytes_max + BATCH_OVERHEAD_BYTES)
+
+
+async def _in_transaction(partition: Partition, batch: memoryview) -> Accepted:
+    """Appends the first batch of a transaction to a partition, once the coordinator has added it."""
+    taken: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
+
+    def done(result: Accepted | CometError) -> None:
+        if taken.done():
+            return
+        if isinstance(result, Accepted):
+            taken.set_result(result)
+        else:
+            taken.set_exception(result)
+
+    partition.transaction_batches.take(batch, done)
+    return await taken
 
 
 async def _done(parts: list[Coroutine[Any, Any, Accepted]], *, at_once: bool) -> list[Accepted]:

@@ -1,11 +1,12 @@
-"""Requests of a partition's leader to the coordinator of a transaction, wherever it is.
+"""Requests of a broker to the coordinator of a transaction, wherever it is.
 
-    add_partition    adds the partition                           Coordination.AddPartition
+    add_partition    adds the partition that this broker leads    Coordination.AddPartition
     outcome          committed, aborted or open                   Coordination.Outcome
     check_marker     raises unless the marker says the outcome    Coordination.Outcome
+    open, end        of this broker's own transactions            Coordination.OpenTransactions, EndTransaction
 
-The producer's id tells the slot, and the cluster the slot's coordinator: this broker, or another. A refusal is final. A
-coordinator that is moving, loading or out of reach is waited for, for a while.
+The producer's id or the transactional id tells the slot, and the cluster the slot's coordinator: this broker, or
+another. A refusal is final. A coordinator that is moving, loading or out of reach is waited for, for a while.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from google.protobuf.message import Message
 
 from comet.errors import InvalidArgument, NotCoordinator, Timeout, TransactionNotOpen, Unavailable
 from comet.v1 import coordination_pb2 as pb
+from comet.v1 import groups_pb2 as groups
 from comet_broker.cluster.peers import Peers
 from comet_broker.coordination.coordinator import Coordinator
 from comet_broker.coordination.transactions import Transactions
@@ -33,8 +35,8 @@ RETRY_S: Final = 0.01
 RETRY_S_MAX: Final = 0.2
 
 
-class TransactionPartitions:
-    """`add_partition` and `outcome` of a `PartitionContext`, and the check of markers. Owned by the broker."""
+class TransactionCalls:
+    """Owned by the broker."""
 
     def __init__(self, env: Env, *, coordinator: Coordinator, peers: Peers) -> None:
         self._me = env.me
@@ -49,7 +51,7 @@ class TransactionPartitions:
         async def here(transactions: Transactions) -> pb.AddPartitionResponse:
             return await transactions.add_partition(request)
 
-        await self._request(producer_id, here, "AddPartition", request, pb.AddPartitionResponse)
+        await self._request(_slot(producer_id), here, "AddPartition", request, pb.AddPartitionResponse)
 
     async def outcome(self, producer_id: int, epoch: int) -> bool | None:
         """Whether the transaction was committed; None while it is open. Raises as `add_partition` does."""
@@ -64,25 +66,40 @@ class TransactionPartitions:
             ended = "committed" if commit else "aborted"
             raise InvalidArgument(f"the coordinator of producer {producer_id} has not {ended} its transaction {epoch}")
 
+    async def open(self, opening: groups.OpenTransactions) -> groups.OpenedTransactions:
+        """Fences the transactional id's previous producer. Returns when its open transaction has ended."""
+
+        async def here(transactions: Transactions) -> groups.OpenedTransactions:
+            return await transactions.open(opening)
+
+        slot = slots.slot_of(opening.transactional_id)
+        return await self._request(slot, here, "OpenTransactions", opening, groups.OpenedTransactions)
+
+    async def end(self, ending: groups.EndTransaction) -> groups.EndedTransaction:
+        """Returns when the markers are in all partitions. May be repeated until there is an answer."""
+
+        async def here(transactions: Transactions) -> groups.EndedTransaction:
+            return await transactions.end(ending)
+
+        slot = slots.slot_of(ending.transactional_id)
+        return await self._request(slot, here, "EndTransaction", ending, groups.EndedTransaction)
+
     async def _ask(self, producer_id: int, epoch: int) -> pb.OutcomeResponse:
         request = pb.OutcomeRequest(producer_id=producer_id, epoch=epoch)
 
         async def here(transactions: Transactions) -> pb.OutcomeResponse:
             return await transactions.outcome(request)
 
-        return await self._request(producer_id, here, "Outcome", request, pb.OutcomeResponse)
+        return await self._request(_slot(producer_id), here, "Outcome", request, pb.OutcomeResponse)
 
     async def _request(
         self,
-        producer_id: int,
+        number: int,
         here: Callable[[Transactions], Awaitable[M]],
         method: str,
         request: Message,
         response: type[M],
     ) -> M:
-        number = slots.slot_of_producer(producer_id)
-        if number is None:
-            raise TransactionNotOpen(f"producer id {producer_id} was not assigned by a coordinator")
         pause_s = RETRY_S
         give_up = self._clock.monotonic() + ADD_PARTITION_S_MAX
         while True:
@@ -95,7 +112,14 @@ class TransactionPartitions:
             except (NotCoordinator, Unavailable, Timeout) as error:
                 if self._clock.monotonic() + pause_s >= give_up:
                     raise Unavailable(
-                        f"cannot reach the coordinator of producer {producer_id}: {error}", retry_after_ms=100
+                        f"cannot reach the coordinator of slot {number}: {error}", retry_after_ms=100
                     ) from error
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
+
+
+def _slot(producer_id: int) -> int:
+    number = slots.slot_of_producer(producer_id)
+    if number is None:
+        raise TransactionNotOpen(f"producer id {producer_id} was not assigned by a coordinator")
+    return number

@@ -1,0 +1,1 @@
+"""Schedules: records that the leader of a partition of `__schedules` writes to their topics when they are due."""
