@@ -78,7 +78,7 @@ class Keeper:
             for task in self._changes:
                 task.cancel()
             await asyncio.gather(*self._changes, return_exceptions=True)
-            self.kept.table.close()
+            self.kept.close()
 
     def calendars_changed(self) -> None:
         self._renew = True

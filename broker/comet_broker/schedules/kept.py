@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from comet.errors import CometError
 from comet.types import SCHEDULES_TOPIC
 from comet.v1 import records_pb2 as records_pb
 from comet.v1 import schedules_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
+from comet_broker import limits
 from comet_broker.key_values.views import KeyViews
 from comet_broker.partitions.partition import Partition
 from comet_broker.schedules.changes import key_of
 from comet_broker.schedules.due_table import DueTable
 from comet_broker.schedules.transaction import Publish
+from comet_broker.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
 
 class KeptSchedules:
-    def __init__(self, partition: Partition, views: KeyViews, publish: Publish) -> None:
+    def __init__(self, partition: Partition, views: KeyViews, publish: Publish, tasks: Tasks) -> None:
         assert partition.leadership is not None
         self.partition = partition
         self.table = DueTable()
@@ -32,6 +36,9 @@ class KeptSchedules:
         self._leadership = partition.leadership
         self._views = views
         self._publish = publish
+        self._tasks = tasks
+        self._queue: deque[tuple[records_pb.Record, asyncio.Future[int]]] = deque()  # to be stored
+        self._writing: asyncio.Task[None] | None = None
         self._busy: dict[bytes, asyncio.Future[None]] = {}  # schedules that are being changed, or fire
 
     @property
@@ -88,14 +95,51 @@ class KeptSchedules:
         return await self._views.read(self.partition, request)
 
     async def write(self, key: bytes, after: pb.Schedule | None) -> int:
-        """Stores a schedule, or its end, on all replicas in sync; returns the revision."""
+        """Stores a schedule, or its end, on all replicas in sync; returns the revision. What is stored at the same time
+        shares a batch."""
         self.check_led()
-        request = records_pb.PublishRequest(
-            topic=SCHEDULES_TOPIC, partition=self.partition.index, acks=ACKS_ALL, records=[state_of(key, after)]
-        )
-        answer = await self._publish(request)
+        written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._queue.append((state_of(key, after), written))
+        if self._writing is None or self._writing.done():
+            self._writing = self._tasks.spawn(self._write_queued(), f"store schedules of {self.partition}")
+        revision = await written
         self.stored(key, after)
-        return answer.receipts[0].offset
+        return revision
+
+    async def _write_queued(self) -> None:
+        while self._queue:
+            await asyncio.sleep(0)  # others of this turn join
+            chosen: list[tuple[records_pb.Record, asyncio.Future[int]]] = []
+            size = 0
+            while self._queue and len(chosen) < limits.SCHEDULES_PUT_MAX and size < limits.SCHEDULE_TICK_BYTES_MAX:
+                chosen.append(self._queue.popleft())
+                size += len(chosen[-1][0].value)
+            request = records_pb.PublishRequest(
+                topic=SCHEDULES_TOPIC,
+                partition=self.partition.index,
+                acks=ACKS_ALL,
+                records=[record for record, _ in chosen],
+            )
+            try:
+                first = (await self._publish(request)).receipts[0].offset
+            except CometError as error:
+                for _, written in chosen:
+                    if not written.done():
+                        written.set_exception(error)
+                continue
+            except BaseException:
+                for _, written in chosen:
+                    written.cancel()
+                raise
+            for index, (_, written) in enumerate(chosen):
+                if not written.done():
+                    written.set_result(first + index)
+
+    def close(self) -> None:
+        self.table.close()
+        for _, written in self._queue:
+            written.cancel()
+        self._queue.clear()
 
     def stored(self, key: bytes, after: pb.Schedule | None) -> None:
         """Notes what the log has now."""

@@ -97,7 +97,7 @@ class Scheduler:
                 self._running[partition.index] = _Running(keeper, task)
 
     def _keeper_of(self, partition: Partition) -> Keeper:
-        kept = KeptSchedules(partition, self._views, self._publish)
+        kept = KeptSchedules(partition, self._views, self._publish, self._env.tasks)
         name = f"{SCHEDULES_TOPIC}-{partition.index}"
         firing = Firing(
             self._env,
