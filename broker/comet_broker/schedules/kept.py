@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from google.protobuf.message import DecodeError
+
 from comet.errors import CometError
 from comet.types import SCHEDULES_TOPIC
 from comet.v1 import records_pb2 as records_pb
@@ -157,7 +159,7 @@ def schedule_of(record: records_pb.Record) -> pb.Schedule | None:
     found = pb.Schedule()
     try:
         found.MergeFromString(record.value)
-    except ValueError as error:  # protobuf's DecodeError
+    except DecodeError as error:
         log.error("the schedule %r cannot be read: %s", record.key[:100], error)
         return None
     if key_of(found.topic, found.id) != record.key:
