@@ -116,7 +116,7 @@ SCHEDULE_TICK_BYTES_MAX: Final = MIB  # of their records, or one schedule's
 SCHEDULE_LATE_RECORDS_MAX: Final = 1_000  # that one schedule fires in one transaction
 SCHEDULE_RECORD_BYTES_MAX: Final = MIB  # of the record of a schedule, as the protocol has it
 SCHEDULE_REASON_CHARS_MAX: Final = 300
-SCHEDULE_TABLE_CACHE_BYTES: Final = 4 * MIB
+SCHEDULE_TABLE_CACHE_BYTES: Final = MIB
 
 # Transactions, per slot of a coordinator.
 TRANSACTION_PARTITIONS_MAX: Final = 1_000  # that one transaction writes to

@@ -14,7 +14,9 @@ import pytest
 
 import comet
 from comet import records
+from comet_broker.key_values.table import KeyTable
 from comet_broker.partitions.partition import Partition
+from tests import waiting
 from tests.integration.local_cluster import LocalCluster, until
 
 SETTINGS: dict[str, Any] = {"cleanup_policy": "compact", "segment_bytes": 64 << 10, "min_dirty_percent": 1}
@@ -134,6 +136,31 @@ async def test_a_follower_that_was_away_and_one_without_a_disk_catch_up(cluster:
         for other in others:
             await cluster.start(other)
         await until(lambda: len(cluster.state("t").in_sync) == 3, "all are in sync")
+
+
+async def test_tombstones_that_are_gone_are_gone_from_the_table_of_keys_too(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = set[KeyTable]()
+    forget = KeyTable.forget
+    monkeypatch.setattr(KeyTable, "forget", lambda table, plan: (tables.add(table), forget(table, plan)))
+    async with comet.Admin(cluster.addresses, connect=cluster.network.connect) as admin:
+        await admin.alter_topic("t", delete_retention_ms=0)
+    async with comet.KV(cluster.addresses, "t", connect=cluster.network.connect) as kv:
+        for number in range(KEYS):
+            await kv.put(f"key-{number}", number)
+            await kv.delete(f"key-{number}")
+        for seed in range(3):
+            await write(cluster, Random(seed), {})
+            await compacted(cluster)
+
+        async def forgotten() -> bool:
+            assert await kv.get("key-1") is None
+            return any(not table.range(b"key-", None, 100) for table in tables)
+
+        assert await waiting.until_answered(forgotten, within_s=30)
+        assert await kv.keys("key-") == []
+        await kv.create("key-1", 5)
 
 
 async def test_aborted_records_are_gone_and_committed_ones_are_plain(cluster: LocalCluster) -> None:

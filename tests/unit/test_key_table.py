@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from comet.records import CompactionPlan
 from comet_broker import limits
 from comet_broker.key_values.table import KeyRecord, KeyTable
 
@@ -113,3 +114,12 @@ def test_it_is_what_a_dictionary_is(table: KeyTable, seed: int) -> None:
                 table.put(one)
     assert table.range(b"", None, 100) == [last[key] for key in sorted(last)]
     assert table.any_open == bool(undecided)
+
+
+def test_what_a_compaction_removes_is_forgotten(table: KeyTable) -> None:
+    table.put_many([row(b"a", 1, None), row(b"b", 2), row(b"c", 3, None), row(b"d", 8, None)])
+    table.put(row(b"e", 4)._replace(expires_us=50))
+    table.put(row(b"f", 5)._replace(expires_us=51))
+    table.put(row(b"g", 9)._replace(expires_us=50))
+    table.forget(CompactionPlan(clean_end=8, now_us=50, tombstones_end=3))
+    assert [found.key for found in table.range(b"", None, 10)] == [b"b", b"c", b"d", b"f", b"g"]

@@ -18,6 +18,7 @@ from pathlib import Path
 from struct import Struct, iter_unpack
 from typing import Final, NamedTuple
 
+from comet.records import CompactionPlan
 from comet_broker import limits
 
 _REVISION: Final = Struct("<q")
@@ -31,8 +32,9 @@ _SCHEMA: Final = (
     f"PRAGMA page_size = {_PAGE_BYTES}",
     f"PRAGMA max_page_count = {limits.KEY_TABLE_BYTES_MAX // _PAGE_BYTES}",
     f"PRAGMA cache_size = -{limits.KEY_TABLE_CACHE_BYTES // 1024}",
+    # With row numbers: new rows come at the end, and the tree of keys is small, so that most of it fits into the cache.
     """CREATE TABLE keys (key BLOB PRIMARY KEY, revision INTEGER NOT NULL, live INTEGER NOT NULL, record BLOB NOT NULL,
-       expires_us INTEGER NOT NULL, packed BLOB NOT NULL, earlier BLOB NOT NULL) WITHOUT ROWID""",
+       expires_us INTEGER NOT NULL, packed BLOB NOT NULL, earlier BLOB NOT NULL)""",
     """CREATE TABLE open (producer INTEGER, epoch INTEGER, revision INTEGER, key BLOB NOT NULL, live INTEGER NOT NULL,
        record BLOB NOT NULL, expires_us INTEGER NOT NULL, packed BLOB NOT NULL,
        PRIMARY KEY (producer, epoch, revision)) WITHOUT ROWID""",
@@ -113,6 +115,13 @@ class KeyTable:
             self._execute(_COMMIT, (producer_id, epoch))
         self._execute("DELETE FROM open WHERE producer = ? AND epoch = ?", (producer_id, epoch))
         self.any_open = self._execute("SELECT 1 FROM open LIMIT 1").fetchone() is not None
+
+    def forget(self, plan: CompactionPlan) -> None:
+        """Removes the tombstones and expired records that a compaction takes out of the log. May block."""
+        self._execute("DELETE FROM keys WHERE live = 0 AND revision < ?", (plan.tombstones_end,))
+        self._execute(
+            "DELETE FROM keys WHERE expires_us BETWEEN 1 AND ? AND revision < ?", (plan.now_us, plan.clean_end)
+        )
 
     # ---- reading
 

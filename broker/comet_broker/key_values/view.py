@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from comet import records
 from comet.errors import CometError, CorruptRecords, Internal, InvalidArgument, Unavailable
-from comet.records import Batch, BatchHeader, Flag, Marker, control_of
+from comet.records import Batch, BatchHeader, CompactionPlan, Flag, Marker, control_of
 from comet.wire.corrupt import headers, opened
 from comet_broker import limits
 from comet_broker.key_values.table import KeyRecord, KeyTable
@@ -65,6 +65,7 @@ class KeyView:
         self._newest: dict[bytes, KeyRecord] = {}  # of `pending`, by key
         self._reading: asyncio.Task[None] | None = None  # a worker takes in the log: nothing else touches the view
         self._reading_to = 0  # the end of the log as that task has it
+        self._forgotten_end = 0  # below it the table has no tombstones
         self._replacements = partition.log.segments.replacements  # of segments by compacted ones, so far
         partition.readers.add(self, self, leader_only=False)
 
@@ -103,6 +104,9 @@ class KeyView:
             high_watermark = partition.high_watermark
             if self._pending:
                 self._settle(high_watermark)
+            if self._removed() is not None:
+                self._begin_to_read(self.read_end)
+                return False
             if self.read_end == partition.log.log_end:
                 return True
             self._skip_deleted()
@@ -129,14 +133,22 @@ class KeyView:
         if self._full:
             raise Unavailable(f"too many records of {self.partition} are not on all replicas yet", retry_after_ms=50)
         if self._reading is None:
-            self._reading_to = self.partition.log.log_end
-            work = self._read_on(self._reading_to)
-            self._reading = asyncio.get_running_loop().create_task(work, name=f"read the keys of {self.partition}")
-            self._reading.add_done_callback(_retrieve)
+            self._begin_to_read(self.partition.log.log_end)
+        assert self._reading is not None
         await asyncio.shield(self._reading)
+
+    def _begin_to_read(self, end: int) -> None:
+        self._reading_to = end
+        work = self._read_on(end)
+        self._reading = asyncio.get_running_loop().create_task(work, name=f"read the keys of {self.partition}")
+        self._reading.add_done_callback(_retrieve)
 
     async def _read_on(self, end: int) -> None:
         try:
+            removed = self._removed()
+            if removed is not None:
+                self._forgotten_end = removed.tombstones_end
+                await self.partition.context.worker.run(lambda: self.table.forget(removed))
             while self.read_end < end and not self._full and self.closed is None:
                 self._skip_deleted()
                 if self.read_end >= end:
@@ -199,6 +211,14 @@ class KeyView:
             found = Unavailable(f"{self.partition} was compacted: its keys are being read again", retry_after_ms=50)
             self.close(found)
             raise found
+
+    def _removed(self) -> CompactionPlan | None:
+        """The plan of a compaction that removes tombstones which the table still has."""
+        planned = self.partition.log.compaction.notes.planned
+        if planned is None or planned.offset >= self.partition.high_watermark:
+            return None
+        plan = planned.plan
+        return plan if self._forgotten_end < plan.tombstones_end <= self.read_end else None
 
     def _failed(self, error: sqlite3.Error) -> CometError:
         log.error("the table of the keys of %s failed, and is made again: %s", self.partition, error)
