@@ -138,28 +138,46 @@ async def test_a_follower_that_was_away_and_one_without_a_disk_catch_up(cluster:
         await until(lambda: len(cluster.state("t").in_sync) == 3, "all are in sync")
 
 
-async def test_tombstones_that_are_gone_are_gone_from_the_table_of_keys_too(
+async def delete_and_compact(cluster: LocalCluster, kv: comet.KV[int], *, take_in: bool) -> None:
+    """Puts and deletes keys, and has their tombstones compacted away."""
+    async with comet.Admin(cluster.addresses, connect=cluster.network.connect) as admin:
+        await admin.alter_topic("t", delete_retention_ms=0)
+    for number in range(KEYS):
+        await kv.put(f"key-{number}", number)
+        await kv.delete(f"key-{number}")
+    if take_in:
+        assert await kv.get("key-1") is None
+    for seed in range(3):
+        await write(cluster, Random(seed), {})
+        await compacted(cluster)
+        if take_in:
+            assert await kv.get("key-1") is None
+
+
+async def test_a_deleted_key_stays_deleted_where_its_tombstone_was_never_taken_in(cluster: LocalCluster) -> None:
+    """The last tombstone is compacted away before the table of keys is asked for again."""
+    async with comet.KV(cluster.addresses, "t", connect=cluster.network.connect) as kv:
+        await delete_and_compact(cluster, kv, take_in=False)
+        for number in range(KEYS):
+            assert await kv.get(f"key-{number}") is None
+        assert await kv.keys("key-") == []
+        await kv.create("key-1", 5)
+
+
+async def test_tombstones_that_were_compacted_away_leave_the_table_of_keys(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = set[KeyTable]()
     forget = KeyTable.forget
     monkeypatch.setattr(KeyTable, "forget", lambda table, plan: (tables.add(table), forget(table, plan)))
-    async with comet.Admin(cluster.addresses, connect=cluster.network.connect) as admin:
-        await admin.alter_topic("t", delete_retention_ms=0)
     async with comet.KV(cluster.addresses, "t", connect=cluster.network.connect) as kv:
-        for number in range(KEYS):
-            await kv.put(f"key-{number}", number)
-            await kv.delete(f"key-{number}")
-        for seed in range(3):
-            await write(cluster, Random(seed), {})
-            await compacted(cluster)
+        await delete_and_compact(cluster, kv, take_in=True)
 
         async def forgotten() -> bool:
             assert await kv.get("key-1") is None
             return any(not table.range(b"key-", None, 100) for table in tables)
 
         assert await waiting.until_answered(forgotten, within_s=30)
-        assert await kv.keys("key-") == []
         await kv.create("key-1", 5)
 
 

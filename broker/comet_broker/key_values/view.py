@@ -66,6 +66,8 @@ class KeyView:
         self._reading: asyncio.Task[None] | None = None  # a worker takes in the log: nothing else touches the view
         self._reading_to = 0  # the end of the log as that task has it
         self._forgotten_end = 0  # below it the table has no tombstones
+        planned = partition.log.compaction.notes.planned
+        self._plan_seen = -1 if planned is None else planned.offset
         self._replacements = partition.log.segments.replacements  # of segments by compacted ones, so far
         partition.readers.add(self, self, leader_only=False)
 
@@ -104,11 +106,12 @@ class KeyView:
             high_watermark = partition.high_watermark
             if self._pending:
                 self._settle(high_watermark)
+            if self.read_end == partition.log.log_end:
+                return True
+            self._notice_compaction()
             if self._removed() is not None:
                 self._begin_to_read(self.read_end)
                 return False
-            if self.read_end == partition.log.log_end:
-                return True
             self._skip_deleted()
             self._take_from_tail(high_watermark)
             return self.read_end == partition.log.log_end
@@ -202,15 +205,23 @@ class KeyView:
         self.read_end = max(self.read_end, self.partition.log.log_start)
 
     def _notice_compaction(self) -> None:
-        """Begins again if a compaction may have removed the marker of a transaction whose records were taken in."""
+        """Begins again if a compaction may have removed what was not taken in yet, and decides about what was: the
+        tombstone of a key, an expired record in the place of an older one, the marker of a transaction."""
+        planned = self.partition.log.compaction.notes.planned
+        if planned is not None and planned.offset != self._plan_seen:
+            self._plan_seen = planned.offset
+            if planned.plan.clean_end > self.read_end:
+                self._begin_again()
         replacements = self.partition.log.segments.replacements
-        if replacements == self._replacements:
-            return
-        self._replacements = replacements
-        if self.table.any_open or any(isinstance(row, TransactionEnd) for row in self._pending):
-            found = Unavailable(f"{self.partition} was compacted: its keys are being read again", retry_after_ms=50)
-            self.close(found)
-            raise found
+        if replacements != self._replacements:
+            self._replacements = replacements
+            if self.table.any_open or any(isinstance(row, TransactionEnd) for row in self._pending):
+                self._begin_again()
+
+    def _begin_again(self) -> None:
+        found = Unavailable(f"{self.partition} was compacted: its keys are being read again", retry_after_ms=50)
+        self.close(found)
+        raise found
 
     def _removed(self) -> CompactionPlan | None:
         """The plan of a compaction that removes tombstones which the table still has."""
