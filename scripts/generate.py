@@ -80,6 +80,7 @@ TWINS: Final = (
     Twin("comet.key_values.kv", "KV"),
     Twin("comet.admin.access", "AccessAdmin", inner=True),
     Twin("comet.admin.calendars", "CalendarAdmin", inner=True),
+    Twin("comet.admin.schedules", "ScheduleAdmin", inner=True),
     Twin("comet.admin.admin", "Admin", left_out=("acting_for",)),  # gateways are asynchronous
 )  # fmt: skip
 

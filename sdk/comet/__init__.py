@@ -55,6 +55,14 @@ if TYPE_CHECKING:
         RuleList,
         RuleOperation,
     )
+    from comet.admin.schedules import (
+        ScheduleAdmin,
+        ScheduleChange,
+        ScheduleDetails,
+        ScheduleInfo,
+        ScheduleList,
+        SchedulePut,
+    )
     from comet.app import App
     from comet.client.bootstrap import Bootstrap
     from comet.client.new_topic import NewTopic
@@ -329,8 +337,14 @@ __all__ = [
     "RuleList",
     "RuleOperation",
     "Scan",
+    "ScheduleAdmin",
+    "ScheduleChange",
+    "ScheduleDetails",
+    "ScheduleInfo",
+    "ScheduleList",
     "ScheduleNotFound",
     "SchedulePreview",
+    "SchedulePut",
     "ScheduledTime",
     "SequenceGap",
     "SequenceTooOld",
@@ -393,6 +407,12 @@ _OWN = {
     "CalendarList": "comet.admin.calendars",
     "CalendarPut": "comet.admin.calendars",
     "CalendarSession": "comet.schedules.calendars",
+    "ScheduleAdmin": "comet.admin.schedules",
+    "ScheduleChange": "comet.admin.schedules",
+    "ScheduleDetails": "comet.admin.schedules",
+    "ScheduleInfo": "comet.admin.schedules",
+    "ScheduleList": "comet.admin.schedules",
+    "SchedulePut": "comet.admin.schedules",
     "SchedulePreview": "comet.schedules.preview",
     "ScheduledTime": "comet.schedules.preview",
     "SessionBreak": "comet.schedules.calendars",

@@ -96,9 +96,15 @@ class Act(NamedTuple):
         from comet.admin.access import AccessAdmin
         from comet.admin.admin import Admin
         from comet.admin.calendars import CalendarAdmin
+        from comet.admin.schedules import ScheduleAdmin
 
         owner, _, name = self.method.rpartition(".")
-        owners: dict[str, type] = {"": Admin, "access": AccessAdmin, "calendars": CalendarAdmin}
+        owners: dict[str, type] = {
+            "": Admin,
+            "access": AccessAdmin,
+            "calendars": CalendarAdmin,
+            "schedules": ScheduleAdmin,
+        }
         found: Callable[..., Any] = getattr(owners[owner], name)
         return found
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from comet.admin import recovery, results
     from comet.admin.access import AccessAdmin
     from comet.admin.calendars import CalendarAdmin
+    from comet.admin.schedules import ScheduleAdmin
     from comet.groups import committed_offsets
 else:
     cluster_history = LazyModule("comet.admin.history")
@@ -105,6 +106,13 @@ class Admin:
         from comet.admin.calendars import CalendarAdmin
 
         return CalendarAdmin(self._request, self._clock_us)
+
+    @property
+    def schedules(self) -> ScheduleAdmin:
+        """Schedules, whose records brokers write when they are due."""
+        from comet.admin.schedules import ScheduleAdmin
+
+        return ScheduleAdmin(self._request)
 
     def acting_for(self, principal: str, roles: Iterable[str] = ()) -> Self:
         """This client, for calls that a gateway makes for a user, with the roles of its token. Brokers take them of the

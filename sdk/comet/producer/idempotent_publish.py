@@ -44,13 +44,14 @@ def request_of(
     request = pb.PublishRequest(topic=check_topic_name(topic), acks=_ACKS[acks])
     try:
         request.idempotency_key = key
-        request.records.extend([_record(record, encode) for record in records])
+        request.records.extend([record_to_pb(record, encode) for record in records])
     except (ValueError, TypeError) as error:
         raise InvalidArgument(f"the records cannot be published: {error}") from error
     return request
 
 
-def _record(record: NewRecord, encode: Callable[[Any], bytes | None]) -> pb.Record:
+def record_to_pb(record: NewRecord, encode: Callable[[Any], bytes | None]) -> pb.Record:
+    """A record of a request, whose value `encode` makes bytes of. Raises InvalidArgument, ValueError, TypeError."""
     value, key, headers, timestamp_us, partition, ttl_ms = record
     return pb.Record(
         value=encode(value),

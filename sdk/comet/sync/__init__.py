@@ -25,6 +25,7 @@ from comet.sync.kv import KV
 from comet.sync.producer import Producer
 from comet.sync.range_reader import Reader
 from comet.sync.ranges import RangeReader
+from comet.sync.schedules import ScheduleAdmin
 from comet.sync.share_client import ShareClient
 from comet.sync.share_consumer import ShareConsumer, ShareRecord
 from comet.sync.time_merge import MergedReader
@@ -45,6 +46,7 @@ __all__ = [
     "Producer",
     "RangeReader",
     "Reader",
+    "ScheduleAdmin",
     "ShareClient",
     "ShareConsumer",
     "ShareRecord",

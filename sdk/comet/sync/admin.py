@@ -34,6 +34,7 @@ from comet.groups import committed_offsets
 from comet.settings.topic import TopicConfig
 from comet.sync.access import AccessAdmin
 from comet.sync.calendars import CalendarAdmin
+from comet.sync.schedules import ScheduleAdmin
 from comet.types import UNLISTED, GroupInfo, GroupSummary, ResetPartition, StartLike
 
 
@@ -69,6 +70,11 @@ class Admin:
     def calendars(self) -> CalendarAdmin:
         """Market calendars, and the times of schedules."""
         return CalendarAdmin(self._async.calendars)
+
+    @property
+    def schedules(self) -> ScheduleAdmin:
+        """Schedules, whose records brokers write when they are due."""
+        return ScheduleAdmin(self._async.schedules)
 
     def create_topic(
         self, name: str, *, partitions: int = 1, replicas: int = 0, config: TopicConfig | None = None, **settings: Any
