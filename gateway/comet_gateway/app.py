@@ -54,6 +54,7 @@ from comet_gateway.routes import (
     partitions,
     produce,
     push,
+    schedules,
     search,
     share_groups,
     topics,
@@ -129,7 +130,7 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     admission = Admission(state.gatekeeper, state.security, state.traffic, config.limits)
     modules: list[Any] = [
         produce, fetch, search, kv, push, share_groups, groups, dead_letters, topics,
-        partitions, brokers, alerts, calendars, operations, documentation,
+        partitions, brokers, alerts, calendars, schedules, operations, documentation,
     ]  # fmt: skip
     if config.dashboard:
         modules += [login, diagnostics, dashboard]

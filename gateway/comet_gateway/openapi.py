@@ -38,6 +38,7 @@ TAGS: Final = {
     "roles": "Roles: principals of the brokers' clients that have the same rules.",
     "quotas": "Quotas: how much each client of the brokers may use of each broker.",
     "calendars": "Market calendars, and the next times of schedules.",
+    "schedules": "Schedules: records that brokers write to topics when they are due.",
     "operations": "Health and metrics of this gateway, for load balancers, Kubernetes and Prometheus.",
 }
 METHODS: Final = ("get", "put", "post", "delete", "patch", "head", "options")

@@ -11,8 +11,8 @@
     │   │   └── DecryptionError    an encrypted value that the keyring cannot decrypt
     │   ├── KeyReused              an idempotency key was used before with other content
     │   └── InvalidSchedule        the text of a schedule is wrong, or it never comes
-    ├── TopicNotFound, TopicExists, PartitionNotFound, BrokerNotFound, KeyNotFound
-    ├── RevisionMismatch           the key has another revision than expected; nothing was written
+    ├── TopicNotFound, TopicExists, PartitionNotFound, BrokerNotFound, KeyNotFound, ScheduleNotFound
+    ├── RevisionMismatch           the key or schedule has another revision than expected; nothing was written
     ├── NotLeader                  ask another broker; metadata is stale
     │   └── LeadershipLost         the leader wrote the batch, and was replaced before it acknowledged
     ├── CalendarNotFound, CalendarChanged
@@ -180,14 +180,14 @@ class KeyNotFound(CometError):
 
 
 class RevisionMismatch(CometError):
-    """The last record of the key is another one than expected; nothing was written. `revision` is its offset, or -1 if
-    the key has no record or its last one is a tombstone."""
+    """The key or schedule has another revision than expected; nothing was written. `revision` is the actual one, or -1
+    if there is none: the key has no value, the schedule does not exist."""
 
     code = "REVISION_MISMATCH"
 
     @property
     def revision(self) -> int:
-        """The actual revision of the key; -1: it has no value."""
+        """The actual revision; -1: none."""
         return int(self.details.get("revision", -1))
 
 

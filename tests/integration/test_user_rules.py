@@ -40,7 +40,7 @@ DENIED: Final = {"FORBIDDEN", "TOPIC_NOT_FOUND", "GROUP_NOT_FOUND"}
 PARAMETERS: Final = {
     "topic": TOPIC, "group": GROUP, "partition": "0", "offset": "0", "broker": "1", "version": "v", "path": "p",
     "file": "f", "principal": "user:bob", "id": "0123456789ab",
-    "alert": "0123456789ab", "calendar": "XNYS", "key": "k",
+    "alert": "0123456789ab", "calendar": "XNYS", "key": "k", "schedule": "report",
 }  # fmt: skip
 BODIES: Final[dict[tuple[str, str], Any]] = {
     ("POST", "/v1/topics/{topic}/records"): {"value": 1},
@@ -60,6 +60,8 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
         "sessions": [{"date": "2026-11-27", "open": "2026-11-27T08:00", "close": "2026-11-27T16:00"}],
     },
     ("PUT", "/v1/kv/{topic}/{key}"): {"bid": 1},
+    ("PUT", "/v1/schedules/{topic}/{schedule}"): {"spec": "every 1h", "record": {"value": 1}},
+    ("POST", "/v1/schedules/{topic}/{schedule}/move"): {"spec": "every 2h"},
     ("POST", "/v1/leaders/move"): {},
     ("POST", "/v1/roles/grant"): {"role": "role:a", "principal": "user:bob"},
     ("POST", "/v1/roles/revoke"): {"role": "role:a", "principal": "user:bob"},

@@ -91,6 +91,9 @@ BY_STATE: Final = (  # of the cluster
     r".* partitions; their number can only grow",
     r".* group '.*' is a consumer group; use another name",
     r".* or an offset up to .*, not .*",
+    r".* schedule '.*' is paused: resume it first",
+    r".* topic '.*' has .* partitions, and no .*",
+    r".* the schedule has no (next time: .*|time before its end)",
 )
 OPAQUE: Final = (
     r"MALFORMED_CURSOR .*",
@@ -114,6 +117,10 @@ OF_SEVERAL: Final = (  # members or parameters that do not go together
     r".* If-Match and If-None-Match exclude each other: .*",
     r".* a quota limits something: .*",
     r".* an idempotency key needs acks=1 or .*",
+    r".* a prefix of ids needs a topic",
+    r".* late=skip needs late_max_ms, .*",
+    r".* late_max_ms goes with late=skip",
+    r".* a schedule that is due once has neither end nor fires_max",
     r".* a rule of the kind .* (needs it|has none; leave it out|has only above)",
     r".* threshold: give 0 or more for a rule of the kind .*",
     r".* channels: an e-mail needs a recipient in `to`",
@@ -131,6 +138,7 @@ OF_TEXT: Final = (  # that no regular expression of JSON Schema can say, or of t
     r".* (a session|known_until) takes a date such as .*",
     r".* (open|close|break) of session .* takes a time such as .*",
     r".* topic: .* is internal; name a topic of your own",
+    r".* no schedule writes to .*: Comet alone writes it",
     r".* channels: .* is not an e-mail address .*",
     r".* channels: the webhook's url .*",
     r".* greater than or equal to -9223372036854775808",  # which FastAPI writes as a float

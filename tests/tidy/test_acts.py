@@ -35,6 +35,9 @@ WRITTEN_COMMANDS = {
     "Statistics": "a flag of `comet cluster`",
     "GetCalendar": "a table of sessions, of many that --json has",
     "PutCalendar": "reads the calendar from a file",
+    "ListSchedules": "a table of the members that matter, of many that --json has",
+    "GetSchedule": "a record, and a table of the next times",
+    "PutSchedules": "the parts of a record; the value may come from standard input",
     "RecoverCluster": "takes the addresses of all brokers, and is confirmed by a digest",
 }
 # Operations that have a function of their own, and why; likewise.
@@ -55,6 +58,14 @@ WRITTEN_ROUTES = {
     "getCalendar": "times on the wall clock of the calendar's zone; an ETag",
     "putCalendar": "the document of a calendar; If-Match",
     "deleteCalendar": "If-Match",
+    "listSchedules": "a filter with three states",
+    "getSchedule": "a record as JSON; an ETag",
+    "putSchedule": "a record as JSON; If-Match",
+    "cancelSchedule": "If-Match",
+    "pauseSchedule": "If-Match; an ETag",
+    "resumeSchedule": "If-Match; an ETag",
+    "runSchedule": "If-Match; an ETag",
+    "moveSchedule": "If-Match; an ETag",
 }
 
 SERVICE = admin_pb2.DESCRIPTOR.services_by_name["Admin"]

@@ -50,7 +50,7 @@ KINDS: Final[dict[str, ProblemKind]] = {
     "CALENDAR_CHANGED": ProblemKind(412, "Calendar has another version", "Read it again, and send its ETag."),
     "KEY_NOT_FOUND": ProblemKind(404, "Key has no value"),
     "TOPIC_EXISTS": ProblemKind(409, "Topic exists"),
-    "REVISION_MISMATCH": ProblemKind(412, "Key has another revision", "Read it again; `revision` is the actual one."),
+    "REVISION_MISMATCH": ProblemKind(412, "Another revision", "Read it again; `revision` is the actual one."),
     "GROUP_NOT_EMPTY": ProblemKind(409, "Group has members", "Stop the members first."),
     "STALE_GENERATION": ProblemKind(409, "Partition was reassigned in a newer generation"),
     "MEMBER_UNKNOWN": ProblemKind(409, "Not a member of the group", "Join again."),

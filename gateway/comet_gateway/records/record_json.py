@@ -71,6 +71,12 @@ def key_and_value(key: bytes | None, value: bytes | None) -> bytes:
     return (b"" if key is None else _key(key)) + _auto(value)
 
 
+def contents(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> bytes:
+    """The members of a record's key, value and headers, likewise."""
+    pairs = tuple(headers)
+    return key_and_value(key, value) + (_headers(pairs) if pairs else b"")
+
+
 class _Keys(dict[bytes | None, bytes]):
     """A cache of encoded keys, since they repeat."""
 

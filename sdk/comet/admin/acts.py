@@ -29,7 +29,8 @@ _NAME: Final = re.compile(r"{(\w+)}")
 
 
 class Dialog(NamedTuple):
-    """The confirmation of an act. {topic}, {group}, {broker}, {principal} and {id} stand for what it acts on."""
+    """The confirmation of an act. {topic}, {group}, {broker}, {principal}, {schedule} and {id} stand for what it
+    acts on."""
 
     title: str  # without its question mark it begins the question of the command line, too
     action: str  # the button's label
@@ -535,7 +536,7 @@ _ROWS: Final = (
     ),
     Act(
         "GetSchedule", "viewer", "read topic", "Get a schedule",
-        "Shows its record, its state and its next times.",
+        "Shows its record and its state.",
         method="schedules.get_schedule", command="schedule show", errors=("SCHEDULE_NOT_FOUND",),
         routes=(Operation("getSchedule", "GET", "/v1/schedules/{topic}/{schedule}"),),
     ),
@@ -543,13 +544,13 @@ _ROWS: Final = (
         "PutSchedules", "operator", "write topic", "Store a schedule",
         "A broker writes its record to the topic each time that it is due. A schedule with the same id is replaced.",
         method="schedules.put_schedule", command="schedule add", dry_run=True,
-        errors=("CALENDAR_NOT_FOUND", "LIMIT_EXCEEDED", "REVISION_MISMATCH", "TOPIC_NOT_FOUND"),
+        errors=("CALENDAR_NOT_FOUND", "LIMIT_EXCEEDED", "RECORD_TOO_LARGE", "REVISION_MISMATCH", "TOPIC_NOT_FOUND"),
         routes=(Operation("putSchedule", "PUT", "/v1/schedules/{topic}/{schedule}"),),
     ),
     Act(
         "CancelSchedule", "operator", "write topic", "Cancel a schedule",
         "It never fires again.",
-        method="schedules.cancel_schedule", command="schedule cancel", dry_run=True,
+        method="schedules.cancel_schedule", command="schedule cancel", dry_run=True, asks=True,
         errors=("REVISION_MISMATCH", "SCHEDULE_NOT_FOUND"),
         routes=(
             Operation(
@@ -574,7 +575,7 @@ _ROWS: Final = (
     ),
     Act(
         "RunSchedule", "operator", "write topic", "Run a schedule now",
-        "It fires once, beside its times; one that was to fire once has fired then.",
+        "It fires once, beside its times; one that was to fire once is over then. It must not be paused.",
         method="schedules.run_schedule", command="schedule run", dry_run=True,
         errors=("REVISION_MISMATCH", "SCHEDULE_NOT_FOUND"),
         routes=(Operation("runSchedule", "POST", "/v1/schedules/{topic}/{schedule}/run"),),

@@ -49,7 +49,11 @@ class ScheduleInfo:
     topic: Annotated[str, "It gets the records."]
     id: Annotated[str, "Unique in the topic."]
     spec: Annotated[str, "When it is due: the canonical text."]
-    late: Annotated[str, "What happens with late times: `fire`, `fire_last`, `fire_all` or `skip`."] = ""
+    late: Annotated[
+        str,
+        "What happens with late times: `fire`, `fire_last`, `fire_all` or `skip`; empty: `fire` for `at`, `fire_last` "
+        "for the others.",
+    ] = ""
     late_max_ms: Annotated[Int64, "For `skip`: times that are later have no record."] = 0
     jitter_ms: Annotated[Int64, "Each time is later by 0 to this, by a hash of id and time."] = 0
     end_us: Annotated[Int64, "It has no time after this one; 0: no end."] = 0
@@ -142,9 +146,10 @@ class ScheduleChange:
     schedule: Annotated[ScheduleInfo, "Its state afterwards; the last one if it is over."]
 
     def __str__(self) -> str:
-        shown = str(self.schedule)
-        if self.change in ("cancelled", "paused"):
-            shown = f"{self.schedule.topic}/{self.schedule.id}: {self.schedule.spec}"
+        one = self.schedule
+        if self.change == "cancelled":  # a question has the effect after the schedule's name
+            return f"{one.spec}, {state_text(one)}" if self.dry_run else f"cancelled {one.topic}/{one.id}"
+        shown = f"{one.topic}/{one.id}: {one.spec}" if self.change == "paused" else str(one)
         return f"would be {self.change}: {shown}" if self.dry_run else f"{self.change} {shown}"
 
 
@@ -225,7 +230,7 @@ class ScheduleAdmin:
         late: str = "",
         late_max_ms: int = 0,
         jitter_ms: int = 0,
-        end: datetime | str | None = None,
+        end: datetime | str | int | None = None,
         fires_max: int = 0,
         revision: int | None = None,
         dry_run: bool = False,
@@ -235,8 +240,8 @@ class ScheduleAdmin:
         `value`, `key`, `headers`, `partition` and `ttl_ms` are those of `Producer.send`, for each record. `late` says
         what happens with times that were missed: `fire` (the first; the default of `at`), `fire_last` (the default of
         the others), `fire_all`, or `skip`, which leaves out those that are later than `late_max_ms`. `jitter_ms` moves
-        each time by 0 to that. It ends after `end`, a datetime or a text with a zone, and after
-        `fires_max` records; 0: no limit.
+        each time by 0 to that. It ends after `end`, a datetime, a text with a zone or microseconds
+        since 1970, and after `fires_max` records; 0: no limit.
 
         With `revision` only in place of this one, -1 for none: else raises RevisionMismatch, and nothing changes. With
         `dry_run` nothing changes, and the answer is the effect. Raises InvalidSchedule, CalendarNotFound,
@@ -324,16 +329,16 @@ class ScheduleAdmin:
     async def run_schedule(
         self, topic: TopicName, id: ScheduleId, *, revision: ScheduleRevision = None, dry_run: bool = False
     ) -> ScheduleChange:
-        """Fires a schedule now, once, beside its times; one that was to fire once has fired then. Without an answer it
-        may have fired: with `revision` a repeated request does not fire it again. Raises ScheduleNotFound,
-        RevisionMismatch.
+        """Makes a schedule due now, once, beside its times; one that was to fire once is over then. It must not be
+        paused. Without an answer it may be due all the same: with `revision` a repeated request does not fire it again.
+        Raises ScheduleNotFound, RevisionMismatch.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Admin(address) as admin:
         ...         await admin.schedules.put_schedule("quotes", "report", "every 1h", value=b"report")
-        ...         print((await admin.schedules.run_schedule("quotes", "report")).schedule.fired)
+        ...         print((await admin.schedules.run_schedule("quotes", "report")).change)
         >>> run(example)
-        1
+        run
         """
         return await self._change("RunSchedule", "run", _named(topic, id, revision, dry_run=dry_run))
 
@@ -385,9 +390,9 @@ def _check_spec(spec: str) -> None:
     parse_schedule(spec)
 
 
-def _end_us(end: datetime | str | None) -> int:
-    if end is None:
-        return 0
+def _end_us(end: datetime | str | int | None) -> int:
+    if end is None or isinstance(end, int):
+        return end or 0
     if isinstance(end, datetime):
         return timestamp_us(end)
     from comet.schedules.spec import parse_time

@@ -19,7 +19,7 @@ from comet.wire.version import VERSION
 # with a class COMMAND if it is made in another way, or a group `app`.
 COMMANDS: Final = (
     *("up", "broker", "gateway", "topic", "produce", "consume", "search", "export", "import", "kv", "group"),
-    *("dead-letters", "cluster", "acl", "key", "role", "quota", "alert", "calendar", "context", "security"),
+    *("dead-letters", "cluster", "acl", "key", "role", "quota", "alert", "calendar", "schedule", "context", "security"),
     *("tui", "doctor", "bench", "demo"),
 )
 _MODULES: Final = {"import": "import_kafka", "tui": "tui.command"}

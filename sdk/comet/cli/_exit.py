@@ -1,6 +1,6 @@
 """Exit codes and error texts of the command line.
 
-0 done   1 failed   2 wrong usage   3 topic, partition, broker, group, calendar or key not found
+0 done   1 failed   2 wrong usage   3 topic, partition, broker, group, calendar, schedule or key not found
 4 broker unreachable, or no answer
 130 interrupted by Ctrl-C
 """
@@ -49,7 +49,7 @@ _HINT: Final[dict[str, str]] = {
     "CALENDAR_NOT_FOUND": "list calendars: comet calendar list; fetch one: comet calendar import NAME",
     "CALENDAR_CHANGED": "see its version: comet calendar show NAME",
     "KEY_NOT_FOUND": "list keys: comet kv keys TOPIC",
-    "REVISION_MISMATCH": "read it again: comet kv get TOPIC KEY",
+    "REVISION_MISMATCH": "read it again: comet kv get TOPIC KEY, or comet schedule show TOPIC SCHEDULE",
     "NOT_LEADER": "the partition has no leader now; see the reason: comet cluster",
     "NOT_ENOUGH_REPLICAS": "see which brokers are missing: comet cluster; or produce with --acks 1",
     "TRUNCATED": "the end of the log was lost with a broker; continue with --from OFFSET or --from earliest",

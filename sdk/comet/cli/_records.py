@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from comet.cli._templates import LISTED, Header, OutputTemplate, Row
@@ -54,8 +54,12 @@ def _json_line(topic: str, partition: int, row: Row) -> bytes:
     """One record on one line. Names of fields and forms of values are those of the REST API."""
     offset, timestamp_us, key, value, headers = row
     before = {"topic": topic, "partition": partition, "offset": offset, "timestamp_us": timestamp_us}
-    pairs = [{"name": name} | _content("value", "base64", content) for name, content in headers]
-    return json_line(before, key, value, {"headers": pairs} if pairs else {})
+    return json_line(before, key, value, {"headers": headers_json(headers)} if headers else {})
+
+
+def headers_json(headers: Iterable[Header]) -> list[dict[str, str]]:
+    """Headers as the REST API has them."""
+    return [{"name": name} | _content("value", "base64", content) for name, content in headers]
 
 
 def json_line(before: dict[str, Any], key: bytes | None, value: bytes | None, after: dict[str, Any]) -> bytes:

@@ -126,10 +126,9 @@ async def next_(
     json_output: Json = False,
 ) -> None:
     """Show the next times of a schedule. A schedule without a calendar needs no broker."""
-    from datetime import datetime
-
     import comet
     from comet.admin.documents import document
+    from comet.cli._times import print_times
     from comet.schedules.spec import parse_time
 
     after_us = parse_time(after) if after else None
@@ -139,26 +138,10 @@ async def next_(
         print_json(document(found))
         return
     print_fields({"schedule": found.schedule, "zone": found.zone, "tzdata": found.tzdata})
-    if found.times:
-        print()
-        rows = [
-            (_day(one.local), one.local, one.utc, datetime.fromisoformat(one.utc).astimezone().isoformat())
-            for one in found.times
-        ]
-        print_table(["day", found.zone, "UTC", "here"], rows)
-    if found.end is not None:
-        note(f"no more times: {found.end}")
-    if found.warning:
-        note(f"warning: {found.warning}")
+    print_times(found)
 
 
 add_commands(app, "calendar")
-
-
-def _day(local: str) -> str:
-    from datetime import datetime
-
-    return datetime.fromisoformat(local).strftime("%a")
 
 
 def _print_sessions(calendar: Calendar) -> None:

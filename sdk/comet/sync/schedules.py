@@ -90,7 +90,7 @@ class ScheduleAdmin:
         late: str = "",
         late_max_ms: int = 0,
         jitter_ms: int = 0,
-        end: datetime | str | None = None,
+        end: datetime | str | int | None = None,
         fires_max: int = 0,
         revision: int | None = None,
         dry_run: bool = False,
@@ -100,8 +100,8 @@ class ScheduleAdmin:
         `value`, `key`, `headers`, `partition` and `ttl_ms` are those of `Producer.send`, for each record. `late` says
         what happens with times that were missed: `fire` (the first; the default of `at`), `fire_last` (the default of
         the others), `fire_all`, or `skip`, which leaves out those that are later than `late_max_ms`. `jitter_ms` moves
-        each time by 0 to that. It ends after `end`, a datetime or a text with a zone, and after
-        `fires_max` records; 0: no limit.
+        each time by 0 to that. It ends after `end`, a datetime, a text with a zone or microseconds
+        since 1970, and after `fires_max` records; 0: no limit.
 
         With `revision` only in place of this one, -1 for none: else raises RevisionMismatch, and nothing changes. With
         `dry_run` nothing changes, and the answer is the effect. Raises InvalidSchedule, CalendarNotFound,
@@ -186,16 +186,16 @@ class ScheduleAdmin:
     def run_schedule(
         self, topic: TopicName, id: ScheduleId, *, revision: ScheduleRevision = None, dry_run: bool = False
     ) -> ScheduleChange:
-        """Fires a schedule now, once, beside its times; one that was to fire once has fired then. Without an answer it
-        may have fired: with `revision` a repeated request does not fire it again. Raises ScheduleNotFound,
-        RevisionMismatch.
+        """Makes a schedule due now, once, beside its times; one that was to fire once is over then. It must not be
+        paused. Without an answer it may be due all the same: with `revision` a repeated request does not fire it again.
+        Raises ScheduleNotFound, RevisionMismatch.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Admin(address) as admin:
         ...         admin.schedules.put_schedule("quotes", "report", "every 1h", value=b"report")
-        ...         print(admin.schedules.run_schedule("quotes", "report").schedule.fired)
+        ...         print(admin.schedules.run_schedule("quotes", "report").change)
         >>> run(example)
-        1
+        run
         """
         return call(self._async.run_schedule(topic, id, revision=revision, dry_run=dry_run))
 
