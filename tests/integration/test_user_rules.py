@@ -189,6 +189,35 @@ async def test_next_times_read_a_calendar_by_the_rules_of_the_user(ruled: Ruled)
             assert (await http.get("/v1/schedules/next", params={"spec": spec})).status_code == status
 
 
+async def test_users_see_and_change_schedules_by_their_rules(ruled: Ruled) -> None:
+    path, body = f"/v1/schedules/{TOPIC}/report", {"spec": "at 2199-12-31T00:00Z", "record": {"value": 1}}
+    for topic in (TOPIC, SECRET):
+        await ruled.admin.schedules.put_schedule(topic, "other", "at 2199-12-31T00:00Z", value=b"v")
+    async with ruled.http() as http:
+
+        async def listed() -> list[str]:
+            found = (await http.get("/v1/schedules")).json()["schedules"]
+            return [f"{one['topic']}/{one['id']}" for one in found]
+
+        await ruled.allow()
+        assert await listed() == []
+        assert (await http.get(f"/v1/schedules/{TOPIC}/other")).json()["code"] in DENIED
+        await ruled.allow(f"read topic {TOPIC}")
+        assert await listed() == [f"{TOPIC}/other"]
+        assert (await http.get(f"/v1/schedules/{TOPIC}/other")).status_code == 200
+        assert (await http.get(f"/v1/schedules/{SECRET}/other")).json()["code"] in DENIED
+        for method, act in (("PUT", ""), ("DELETE", ""), *(("POST", f"/{act}") for act in ("pause", "resume", "run"))):
+            refused = await http.request(method, path + act, json=body if method == "PUT" else None)
+            assert refused.json()["code"] in DENIED, (method, act)
+        assert (await http.post(f"{path}/move", json={"spec": "every 1h"})).json()["code"] in DENIED
+        await ruled.allow(f"write topic {TOPIC}")
+        made = await http.put(path, json=body)
+        assert (made.status_code, made.json()["schedule"]["author"]) == (200, "token:ann")
+        assert (await http.post(f"{path}/pause")).status_code == 200
+        assert (await http.delete(path)).status_code == 200
+        assert await listed() == []
+
+
 async def test_each_route_needs_what_the_table_says(ruled: Ruled) -> None:
     async with ruled.http() as http:
         for (method, template), needs in NEEDS.items():

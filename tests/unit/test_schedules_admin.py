@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from comet.schedules.preview import SchedulePreview, preview
 from comet.schedules.spec import parse_schedule
 from comet.v1 import records_pb2, types_pb2
 from comet.v1 import schedules_pb2 as pb
+from comet.wire.protobuf import error_to_pb
 
 DUE = 1_795_825_800_000_000
 STORED = pb.Schedule(
@@ -34,16 +36,22 @@ INFO = ScheduleInfo(
 
 
 class Broker:
-    """Answers each call with the message that it is told, and keeps the requests."""
+    """Answers calls with what it is told, the last time with the last of these, and keeps the requests."""
 
-    def __init__(self, answer: Message) -> None:
-        self.answer = answer
+    def __init__(self, *answers: Message | comet.CometError) -> None:
+        self.answers = list(answers)
         self.calls: list[tuple[str, Any]] = []
 
+    def admin(self, timeout_ms: int = 30_000) -> ScheduleAdmin:
+        return ScheduleAdmin(self.request, timeout_ms, Random(0))
+
     async def request(self, method: str, request: Any, response: type[Message]) -> Any:
-        assert isinstance(self.answer, response)
         self.calls.append((method, request))
-        return self.answer
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, comet.CometError):
+            raise answer
+        assert isinstance(answer, response)
+        return answer
 
 
 def put_answer(**members: Any) -> pb.PutSchedulesResponse:
@@ -53,7 +61,7 @@ def put_answer(**members: Any) -> pb.PutSchedulesResponse:
 async def test_a_put_has_the_record_and_the_rules_of_the_schedule() -> None:
     broker = Broker(put_answer(schedule=STORED, created=True))
     end = datetime(2026, 12, 31, 18, tzinfo=timezone(timedelta(hours=-5)))
-    done = await ScheduleAdmin(broker.request).put_schedule(
+    done = await broker.admin().put_schedule(
         "quotes", "report", "every  15m", value={"bid": 1.5}, key="k", headers={"h": b"\xff"}, partition=2, ttl_ms=-1,
         late="skip", late_max_ms=1_000, jitter_ms=10, end=end, fires_max=9, revision=-1, dry_run=True,
     )  # fmt: skip
@@ -74,7 +82,7 @@ async def test_a_put_has_the_record_and_the_rules_of_the_schedule() -> None:
 async def test_a_put_without_a_revision_or_a_value_says_so() -> None:
     """Not set is another thing than 0: any revision, a tombstone."""
     broker = Broker(put_answer(schedule=STORED))
-    await ScheduleAdmin(broker.request).put_schedule("quotes", "", "every 15m", value=None)
+    await broker.admin().put_schedule("quotes", "", "every 15m", value=None)
     sent = broker.calls[0][1].schedules[0]
     assert not sent.HasField("revision") and not sent.HasField("delay_ms") and not sent.fresh
     assert not sent.schedule.record.HasField("value") and not sent.schedule.record.HasField("key")
@@ -85,7 +93,7 @@ async def test_a_put_without_a_revision_or_a_value_says_so() -> None:
 )
 async def test_an_end_may_be_a_text_or_a_number(end: Any, sent_us: int) -> None:
     broker = Broker(put_answer(schedule=STORED))
-    await ScheduleAdmin(broker.request).put_schedule("quotes", "a", "every 15m", value=b"", end=end)
+    await broker.admin().put_schedule("quotes", "a", "every 15m", value=b"", end=end)
     assert broker.calls[0][1].schedules[0].schedule.end_us == sent_us
 
 
@@ -93,10 +101,50 @@ async def test_the_error_of_the_one_schedule_is_raised() -> None:
     error = types_pb2.Error(
         code=types_pb2.ERROR_CODE_REVISION_MISMATCH, message="it has revision 7", details={"revision": "7"}
     )
-    admin = ScheduleAdmin(Broker(put_answer(error=error)).request)
+    admin = Broker(put_answer(error=error)).admin()
     with pytest.raises(comet.RevisionMismatch, match="it has revision 7") as caught:
         await admin.put_schedule("quotes", "report", "every 15m", value=b"", revision=6)
     assert caught.value.revision == 7
+
+
+def failed(error: comet.CometError) -> pb.PutSchedulesResponse:
+    return put_answer(error=error_to_pb(error))
+
+
+LOADING = comet.Unavailable("partition 3 of __schedules has no leader now", retry_after_ms=1)
+MOVED = comet.NotLeader("broker 2 leads it", details={"leader": "2"})
+
+
+async def test_calls_are_repeated_while_their_partition_has_no_leader() -> None:
+    stored = put_answer(schedule=STORED, created=True)
+    broker = Broker(failed(LOADING), failed(MOVED), MOVED, stored)
+    assert (await broker.admin().put_schedule("quotes", "report", "every 15m", value=b"")).created
+    assert len(broker.calls) == 4 and all(call == broker.calls[0] for call in broker.calls)
+    broker = Broker(MOVED, LOADING, STORED)
+    assert (await broker.admin().run_schedule("quotes", "report")).schedule == INFO
+    assert len(broker.calls) == 3
+
+
+@pytest.mark.parametrize(
+    "error", [comet.Unavailable("it went away"), comet.LeadershipLost("it was replaced"), comet.Timeout("no answer")]
+)
+async def test_a_call_that_may_have_been_done_is_not_repeated(error: comet.CometError) -> None:
+    """Else a schedule could run twice."""
+    broker = Broker(error)
+    with pytest.raises(type(error)):
+        await broker.admin().run_schedule("quotes", "report")
+    assert len(broker.calls) == 1
+    broker = Broker(failed(error))
+    with pytest.raises(type(error)):
+        await broker.admin().put_schedule("quotes", "report", "every 15m", value=b"")
+    assert len(broker.calls) == 1
+
+
+async def test_repeating_ends_with_the_time_out() -> None:
+    broker = Broker(failed(comet.Unavailable("no leader", retry_after_ms=60_000)))
+    with pytest.raises(comet.Unavailable, match="no leader"):
+        await broker.admin().put_schedule("quotes", "report", "every 15m", value=b"")
+    assert len(broker.calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -117,19 +165,19 @@ async def test_a_wrong_put_is_not_sent(wrong: dict[str, Any], error: type[Except
     broker = Broker(put_answer(schedule=STORED))
     given: dict[str, Any] = {"topic": "quotes", "id": "a", "spec": "every 15m", "value": b""} | wrong
     with pytest.raises(error, match=message):
-        await ScheduleAdmin(broker.request).put_schedule(**given)
+        await broker.admin().put_schedule(**given)
     assert not broker.calls
 
 
 async def test_a_schedule_has_its_record() -> None:
     broker = Broker(STORED)
-    found = await ScheduleAdmin(broker.request).get_schedule("quotes", "report")
+    found = await broker.admin().get_schedule("quotes", "report")
     assert found == comet.ScheduleDetails(INFO, b"k", b"v", (("h", b"\xff"),), 2, -1)
     assert broker.calls == [("GetSchedule", pb.ScheduleRequest(topic="quotes", id="report"))]
 
 
 async def test_what_is_not_set_is_none() -> None:
-    found = await ScheduleAdmin(Broker(pb.Schedule(topic="quotes", id="a")).request).get_schedule("quotes", "a")
+    found = await Broker(pb.Schedule(topic="quotes", id="a")).admin().get_schedule("quotes", "a")
     one = found.schedule
     assert (found.key, found.value, found.headers, found.partition, found.ttl_ms) == (None, None, (), None, None)
     assert (one.next_us, one.fired_us, one.end_us, one.fires_max) == (None, None, 0, 0)
@@ -141,9 +189,7 @@ async def test_what_is_not_set_is_none() -> None:
 )
 async def test_a_list_has_its_filter_and_the_mark_of_the_next_page(paused: bool | None, state: Any) -> None:
     broker = Broker(pb.ListSchedulesResponse(schedules=[STORED], after="quotes/report"))
-    found = await ScheduleAdmin(broker.request).list_schedules(
-        "quotes", prefix="re", paused=paused, after="quotes/a", limit=7
-    )
+    found = await broker.admin().list_schedules("quotes", prefix="re", paused=paused, after="quotes/a", limit=7)
     assert found == comet.ScheduleList((INFO,), "quotes/report")
     wanted = pb.ListSchedulesRequest(topic="quotes", prefix="re", after="quotes/a", limit=7, state=state)
     assert broker.calls == [("ListSchedules", wanted)]
@@ -151,7 +197,7 @@ async def test_a_list_has_its_filter_and_the_mark_of_the_next_page(paused: bool 
 
 async def test_the_last_page_has_no_mark() -> None:
     broker = Broker(pb.ListSchedulesResponse())
-    assert (await ScheduleAdmin(broker.request).list_schedules()).after is None
+    assert (await broker.admin().list_schedules()).after is None
     assert broker.calls[0][1] == pb.ListSchedulesRequest(limit=100)
 
 
@@ -159,7 +205,7 @@ async def test_the_last_page_has_no_mark() -> None:
 async def test_a_wrong_list_is_not_sent(wrong: dict[str, Any]) -> None:
     broker = Broker(pb.ListSchedulesResponse())
     with pytest.raises(comet.InvalidArgument):
-        await ScheduleAdmin(broker.request).list_schedules(**wrong)
+        await broker.admin().list_schedules(**wrong)
     assert not broker.calls
 
 
@@ -174,7 +220,7 @@ CHANGES: list[tuple[str, str, Callable[..., Any]]] = [
 @pytest.mark.parametrize(("call", "change", "method"), CHANGES)
 async def test_a_change_names_the_schedule_and_its_revision(call: str, change: str, method: Any) -> None:
     broker = Broker(STORED)
-    admin = ScheduleAdmin(broker.request)
+    admin = broker.admin()
     assert await method(admin, "quotes", "report") == ScheduleChange(False, change, INFO)
     assert await method(admin, "quotes", "report", revision=0, dry_run=True) == ScheduleChange(True, change, INFO)
     assert broker.calls == [
@@ -185,11 +231,11 @@ async def test_a_change_names_the_schedule_and_its_revision(call: str, change: s
 
 async def test_a_move_has_the_new_times() -> None:
     broker = Broker(STORED)
-    await ScheduleAdmin(broker.request).move_schedule("quotes", "report", "every 1h", revision=7, dry_run=True)
+    await broker.admin().move_schedule("quotes", "report", "every 1h", revision=7, dry_run=True)
     wanted = pb.MoveScheduleRequest(topic="quotes", id="report", spec="every 1h", revision=7, dry_run=True)
     assert broker.calls == [("MoveSchedule", wanted)]
     with pytest.raises(comet.InvalidSchedule):
-        await ScheduleAdmin(broker.request).move_schedule("quotes", "report", "hourly")
+        await broker.admin().move_schedule("quotes", "report", "hourly")
 
 
 PAUSED = replace(INFO, paused=True, reason="topic quotes does not exist")
@@ -199,6 +245,7 @@ PAUSED = replace(INFO, paused=True, reason="topic quotes does not exist")
     ("change", "one", "text", "tried"),
     [
         ("cancelled", INFO, "cancelled quotes/report", "every 15m, next at 2026-11-28T00:30:00+00:00"),
+        ("run", INFO, "quotes/report is due now", "quotes/report would be due now"),
         ("paused", INFO, "paused quotes/report: every 15m", "would be paused: quotes/report: every 15m"),
         (
             "moved",

@@ -112,7 +112,7 @@ class Admin:
         """Schedules, whose records brokers write when they are due."""
         from comet.admin.schedules import ScheduleAdmin
 
-        return ScheduleAdmin(self._request)
+        return ScheduleAdmin(self._request, self._timeout_ms, self._client.random)
 
     def acting_for(self, principal: str, roles: Iterable[str] = ()) -> Self:
         """This client, for calls that a gateway makes for a user, with the roles of its token. Brokers take them of the

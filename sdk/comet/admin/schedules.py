@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, TypeAlias
+from random import Random
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+from google.protobuf.message import Message
 
 from comet.admin.access import Requester
 from comet.admin.documents import DRY_RUN
 from comet.admin.parameters import Input, TopicName
+from comet.client.retry import is_refused_for_now, repeat
 from comet.errors import InvalidArgument
 from comet.producer.idempotent_publish import record_to_pb
 from comet.producer.value_encoder import ValueEncoder
@@ -18,6 +22,8 @@ from comet.units import time_text
 from comet.v1 import schedules_pb2 as pb
 from comet.values.record import Headers, Key, NewRecord
 from comet.wire import protobuf
+
+M = TypeVar("M", bound=Message)
 
 ABSENT: Final = -1  # as an expected revision: the schedule must not exist
 LIST_MAX: Final = 1_000
@@ -149,6 +155,8 @@ class ScheduleChange:
         one = self.schedule
         if self.change == "cancelled":  # a question has the effect after the schedule's name
             return f"{one.spec}, {state_text(one)}" if self.dry_run else f"cancelled {one.topic}/{one.id}"
+        if self.change == "run":
+            return f"{one.topic}/{one.id} {'would be' if self.dry_run else 'is'} due now"
         shown = f"{one.topic}/{one.id}: {one.spec}" if self.change == "paused" else str(one)
         return f"would be {self.change}: {shown}" if self.dry_run else f"{self.change} {shown}"
 
@@ -168,8 +176,21 @@ class ScheduleAdmin:
     ['report']
     """
 
-    def __init__(self, request: Requester) -> None:
-        self._request = request
+    def __init__(self, request: Requester, timeout_ms: int, random: Random) -> None:
+        self._call = request
+        self._timeout_ms = timeout_ms
+        self._random = random
+
+    async def _request(self, method: str, request: Message, response: type[M]) -> M:
+        """The answer, once the partition of the schedule has a leader that has read it. Raises the error of a put."""
+
+        async def once(_: int) -> M:
+            answer = await self._call(method, request, response)
+            if isinstance(answer, pb.PutSchedulesResponse) and answer.results[0].HasField("error"):
+                raise protobuf.error_from_pb(answer.results[0].error)
+            return answer
+
+        return await repeat(once, self._timeout_ms, self._random, again=is_refused_for_now)
 
     async def list_schedules(
         self,
@@ -275,8 +296,6 @@ class ScheduleAdmin:
             raise InvalidArgument(f"the schedule cannot be stored: {error}") from error
         request = pb.PutSchedulesRequest(topic=topic, schedules=[put], dry_run=dry_run)
         (result,) = (await self._request("PutSchedules", request, pb.PutSchedulesResponse)).results
-        if result.HasField("error"):
-            raise protobuf.error_from_pb(result.error)
         return SchedulePut(dry_run, _info(result.schedule), result.created)
 
     async def cancel_schedule(

@@ -45,7 +45,7 @@ _HINT: Final[dict[str, str]] = {
     "BROKER_NOT_FOUND": "list brokers: comet cluster",
     "GROUP_NOT_FOUND": "list groups: comet group list; create one: comet group reset NAME --topic TOPIC",
     "GROUP_NOT_EMPTY": "stop its members (comet group describe NAME lists them), or wait for their session timeout",
-    "SCHEDULE_NOT_FOUND": "it has fired for the last time, or was cancelled; list schedules: comet schedule list",
+    "SCHEDULE_NOT_FOUND": "list schedules: comet schedule list",
     "CALENDAR_NOT_FOUND": "list calendars: comet calendar list; fetch one: comet calendar import NAME",
     "CALENDAR_CHANGED": "see its version: comet calendar show NAME",
     "KEY_NOT_FOUND": "list keys: comet kv keys TOPIC",

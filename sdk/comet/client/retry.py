@@ -8,7 +8,7 @@ from random import Random
 from typing import TypeVar
 
 from comet import limits
-from comet.errors import Unavailable
+from comet.errors import CometError, NotLeader, Unavailable
 
 T = TypeVar("T")
 
@@ -41,9 +41,25 @@ class Backoff:
         self.tries = 0
 
 
-async def repeat(once: Callable[[int], Awaitable[T]], timeout_ms: int, random: Random) -> T:
+def is_advised(error: CometError) -> bool:
+    """Whether a broker that is unavailable says when a retry helps."""
+    return isinstance(error, Unavailable) and error.retry_after_ms > 0
+
+
+def is_refused_for_now(error: CometError) -> bool:
+    """Also whether a broker does not lead what the call is about: it has changed nothing, and another one will."""
+    return is_advised(error) or error.code == NotLeader.code
+
+
+async def repeat(
+    once: Callable[[int], Awaitable[T]],
+    timeout_ms: int,
+    random: Random,
+    *,
+    again: Callable[[CometError], bool] = is_advised,
+) -> T:
     """The result of `once`, which gets the milliseconds that are left. Calls it again, until the time-out, while its
-    error says when a retry helps."""
+    error is one of those."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + timeout_ms / 1000
     backoff = Backoff(random)
@@ -51,9 +67,9 @@ async def repeat(once: Callable[[int], Awaitable[T]], timeout_ms: int, random: R
     while True:
         try:
             return await once(left_ms)
-        except Unavailable as error:
+        except CometError as error:
             wait_s = backoff.next_s(error.retry_after_ms)
             left_ms = int((give_up - loop.time() - wait_s) * 1000)
-            if not error.retry_after_ms or left_ms <= 0:
+            if not again(error) or left_ms <= 0:
                 raise
         await asyncio.sleep(wait_s)
