@@ -244,7 +244,7 @@ PAUSED = replace(INFO, paused=True, reason="topic quotes does not exist")
 @pytest.mark.parametrize(
     ("change", "one", "text", "tried"),
     [
-        ("cancelled", INFO, "cancelled quotes/report", "every 15m, next at 2026-11-28T00:30:00+00:00"),
+        ("cancelled", INFO, "cancelled quotes/report", "its times are every 15m, next at 2026-11-28T00:30:00+00:00"),
         ("run", INFO, "quotes/report is due now", "quotes/report would be due now"),
         ("paused", INFO, "paused quotes/report: every 15m", "would be paused: quotes/report: every 15m"),
         (

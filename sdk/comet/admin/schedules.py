@@ -154,7 +154,7 @@ class ScheduleChange:
     def __str__(self) -> str:
         one = self.schedule
         if self.change == "cancelled":  # a question has the effect after the schedule's name
-            return f"{one.spec}, {state_text(one)}" if self.dry_run else f"cancelled {one.topic}/{one.id}"
+            return f"its times are {one.spec}, {state_text(one)}" if self.dry_run else f"cancelled {one.topic}/{one.id}"
         if self.change == "run":
             return f"{one.topic}/{one.id} {'would be' if self.dry_run else 'is'} due now"
         shown = f"{one.topic}/{one.id}: {one.spec}" if self.change == "paused" else str(one)
