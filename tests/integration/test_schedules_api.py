@@ -437,7 +437,10 @@ def test_schedules_on_the_command_line(tmp_path: Path) -> None:
         wrong = up.run("schedule", "move", "orders", "skips", "cron 30 25 * * *", code=2).stderr
         assert b"at character 8" in wrong and b"hours are 0-23" in wrong
         asked = up.run("schedule", "cancel", "orders", "skips", feed=b"n\n", code=1).stderr
-        assert b"Cancel schedule skips of orders? Its times are every 2d, next at " in asked and b"It never fires again." in asked
+        assert (
+            b"Cancel schedule skips of orders? Its times are every 2d, next at " in asked
+            and b"It never fires again." in asked
+        )
         assert up.run("schedule", "cancel", "orders", "skips", "--dry-run").stdout.startswith(b"its times are every 2d")
         assert up.run("schedule", "cancel", "orders", "skips", "--yes").stdout == b"cancelled orders/skips\n"
         assert b"comet schedule list" in up.run("schedule", "cancel", "orders", "skips", "--yes", code=3).stderr

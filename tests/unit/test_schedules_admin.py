@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 import comet
 from comet.admin.schedules import ScheduleAdmin, ScheduleChange, ScheduleInfo
 from comet.cli._times import of_schedule
+from comet.cli.schedule import listed
 from comet.schedules.preview import SchedulePreview, preview
 from comet.schedules.spec import parse_schedule
 from comet.v1 import records_pb2, types_pb2
@@ -264,6 +265,28 @@ PAUSED = replace(INFO, paused=True, reason="topic quotes does not exist")
 def test_a_change_says_its_effect(change: str, one: ScheduleInfo, text: str, tried: str) -> None:
     assert str(ScheduleChange(False, change, one)) == text
     assert str(ScheduleChange(True, change, one)) == tried
+
+
+# ---- the command line
+
+
+async def test_a_list_goes_on_until_it_has_enough_or_there_are_no_more() -> None:
+    """Brokers leave out what the caller may not read, so a page may even be empty."""
+
+    def page(count: int, after: str) -> pb.ListSchedulesResponse:
+        return pb.ListSchedulesResponse(schedules=[STORED] * count, after=after)
+
+    broker = Broker(page(1, "quotes/a"), page(0, "quotes/b"), page(2, "quotes/c"), page(5, ""))
+    found = await listed(broker.admin(), "quotes", limit=3, after="", prefix="r", paused=False)
+    assert found == comet.ScheduleList((INFO,) * 3, "quotes/c")
+    assert [(request.after, request.limit) for _, request in broker.calls] == [
+        ("", 3), ("quotes/a", 2), ("quotes/b", 2),
+    ]  # fmt: skip
+    assert all((request.prefix, request.state) == ("r", pb.SCHEDULE_STATE_ACTIVE) for _, request in broker.calls)
+    broker = Broker(page(0, "quotes/b"), page(1, ""))
+    assert await listed(broker.admin(), None, limit=3, after="x", prefix="", paused=None) == (
+        comet.ScheduleList((INFO,), None)
+    )
 
 
 # ---- the table of next times

@@ -27,7 +27,7 @@ from comet.units import format_duration_ms, parse_duration_ms, time_text
 
 if TYPE_CHECKING:
     from comet import Admin
-    from comet.admin.schedules import ScheduleDetails, ScheduleInfo
+    from comet.admin.schedules import ScheduleAdmin, ScheduleDetails, ScheduleInfo, ScheduleList
 
 app = typer.Typer(
     help="Add, list, show, pause, run, move and cancel schedules: records that brokers write when they are due.",
@@ -76,16 +76,8 @@ async def list_(
     import comet
     from comet.admin.documents import document
 
-    schedules: list[ScheduleInfo] = []
-    mark: str | None = after
     async with comet.Admin(bootstrap) as admin:
-        while mark is not None and len(schedules) < limit:  # a page may have fewer, while more follow
-            page = await admin.schedules.list_schedules(
-                topic, prefix=prefix, paused=paused, after=mark, limit=limit - len(schedules)
-            )
-            schedules += page.schedules
-            mark = page.after
-    found = comet.ScheduleList(tuple(schedules), mark)
+        found = await listed(admin.schedules, topic, limit=limit, after=after, prefix=prefix, paused=paused)
     if json_output:
         print_json(document(found))
         return
@@ -168,6 +160,21 @@ async def show(topic: Topic, schedule: Id, bootstrap: Bootstrap = DEFAULT_BOOTST
 
 
 add_commands(app, "schedule")
+
+
+async def listed(
+    schedules: ScheduleAdmin, topic: str | None, *, limit: int, after: str, prefix: str, paused: bool | None
+) -> ScheduleList:
+    """The first `limit` schedules after a mark. A page of the brokers may have fewer, while more follow."""
+    from comet.admin.schedules import ScheduleList
+
+    found: list[ScheduleInfo] = []
+    mark: str | None = after
+    while mark is not None and len(found) < limit:
+        page = await schedules.list_schedules(topic, prefix=prefix, paused=paused, after=mark, limit=limit - len(found))
+        found += page.schedules
+        mark = page.after
+    return ScheduleList(tuple(found), mark)
 
 
 def _state(schedule: ScheduleInfo) -> str:
