@@ -49,6 +49,7 @@ TWINS: Final = (
     Twin(
         "comet.producer.delivery", "Delivery", inner=True, direct=("done", "exception"), made_of="PendingDelivery"
     ),
+    Twin("comet.producer.delivery", "ScheduledDelivery", inner=True, direct=("done", "exception")),
     Twin("comet.producer.delivery", "BulkDelivery", inner=True, direct=("done", "known"), timed=("outcomes",)),
     Twin("comet.producer.producer", "Producer", outbox="self._async", check="self._async._check_open"),
     Twin(
@@ -115,6 +116,8 @@ KEYWORDS: Final = (
 NAMES: Final = {twin.name for twin in TWINS}
 # Annotations of arguments that the twins stand for.
 ARGUMENTS: Final = {"OffsetSource": "GroupConsumer[Any]", "TransactionMember": "GroupConsumer[Any]"}
+# The arguments of `send` that make a record a delayed one.
+DELAYED: Final = ("delay", "due", "schedule_id")
 # Results that are awaited at once.
 AWAITED: Final = ("PendingAcknowledgement",)
 SPECIAL: Final = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
@@ -386,10 +389,22 @@ def without_a_turn(twin: Twin, function: Function) -> str:
     if twin.ends and name == "__anext__":
         return "next_part(self._async)"
     if twin.outbox and name == "send":
-        return f"Delivery(self._outbox.send({passed(function)}))"
+        return sent(function)
     if twin.outbox and name == "__aexit__":
         return f"self._outbox.leave(self._async.{name}({passed(function)}), error)"
     return ""
+
+
+def sent(function: Function) -> str:
+    """The expression of `send`: only a record that is not delayed needs no turn of the loop."""
+    handed_over = ", ".join(one for one in passed(function).split(", ") if one.partition("=")[0] not in DELAYED)
+    returns = "ScheduledDelivery" if "ScheduledDelivery" in annotated(function.returns) else "Delivery"
+    work = "_send_delayed" if returns == "ScheduledDelivery" else "send"
+    at_once = " and ".join(f"{name} is None" for name in DELAYED if name in passed(function))
+    return (
+        f"Delivery(self._outbox.send({handed_over})) if {at_once} "
+        f"else {returns}(self._outbox.call(self._async.{work}({passed(function)})))"
+    )
 
 
 def written(twin: Twin, name: str, definitions: Sequence[Function]) -> str:
@@ -398,6 +413,8 @@ def written(twin: Twin, name: str, definitions: Sequence[Function]) -> str:
     if name == "__init__":
         return "" if twin.inner else constructor(twin, definitions)
     text = "    @property\n" if is_property(function) else ""
+    for overload in definitions[:-1]:
+        text += f"    @overload\n    {signature(overload, name)}: ...\n"
     head = signature(function, name)
     text += f"    {head.replace('self)', 'self, timeout_s: float | None = None)') if name in twin.timed else head}:\n"
     documented = text_of(function)

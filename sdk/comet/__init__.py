@@ -156,7 +156,7 @@ if TYPE_CHECKING:
     from comet.key_values.entry import KVEntry
     from comet.key_values.kv import KV
     from comet.key_values.watch import KVWatch
-    from comet.producer.delivery import BulkDelivery, Delivery, FailedRange
+    from comet.producer.delivery import BulkDelivery, Delivery, FailedRange, ScheduledDelivery
     from comet.producer.producer import Producer
     from comet.producer.transaction import Transaction, TransactionalProducer
     from comet.schedules.calendars import Calendar, CalendarSession, SessionBreak
@@ -186,6 +186,7 @@ if TYPE_CHECKING:
         Receipt,
         ReceiptRange,
         ResetPartition,
+        ScheduledReceipt,
         TopicPartition,
     )
     from comet.values.record import NewRecord, Record, RecordBatch
@@ -345,6 +346,8 @@ __all__ = [
     "ScheduleNotFound",
     "SchedulePreview",
     "SchedulePut",
+    "ScheduledDelivery",
+    "ScheduledReceipt",
     "ScheduledTime",
     "SequenceGap",
     "SequenceTooOld",
@@ -400,6 +403,7 @@ _OWN = {
     "Bootstrap": "comet.client.bootstrap",
     "BrokerDrain": "comet.admin.results",
     "BulkDelivery": "comet.producer.delivery",
+    "ScheduledDelivery": "comet.producer.delivery",
     "Calendar": "comet.schedules.calendars",
     "CalendarAdmin": "comet.admin.calendars",
     "CalendarDeletion": "comet.admin.calendars",
@@ -503,7 +507,7 @@ _ENTITIES = {
 }  # fmt: skip
 _TYPES = {
     "Acks", "AtOffset", "AtTime", "Earliest", "Gap", "GroupInfo", "GroupMember", "GroupSummary", "LagPoint", "Latest",
-    "PartitionLag", "Receipt", "ReceiptRange", "ResetPartition", "TopicPartition",
+    "PartitionLag", "Receipt", "ReceiptRange", "ResetPartition", "ScheduledReceipt", "TopicPartition",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from random import SystemRandom
 from types import SimpleNamespace
 from typing import Any, Unpack, cast
@@ -43,6 +44,7 @@ from comet.handlers.options import HandlerOptions, Reading
 from comet.handlers.router import H, Router, included, registration
 from comet.handlers.serving import GroupServing, PlainServing, RecordSource, Serving, current_serving
 from comet.handlers.share_worker import ShareWorker
+from comet.producer.delayed_record import Delay
 from comet.producer.delivery import Delivery
 from comet.producer.producer import Producer
 from comet.producer.transaction import Transaction, TransactionalProducer
@@ -326,9 +328,20 @@ class App:
         """The producer that handlers share, made at first use. Its records are in no transaction."""
         return self.clients.producer
 
-    async def publish(self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None) -> None:
+    async def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        delay: Delay | None = None,
+        due: datetime | None = None,
+        schedule_id: str | None = None,
+    ) -> None:
         """Writes a record and waits until it is acknowledged. In a handler with delivery="exactly_once" the record goes
-        into the transaction instead, which waits for all its records when it commits.
+        into the transaction instead, which waits for all its records when it commits. With `delay` or `due` the cluster
+        writes it later, as `Producer.send` describes; a transaction cannot hold it.
 
         >>> async def example(address: str) -> None:
         ...     app = comet.App(address)
@@ -338,9 +351,11 @@ class App:
         """
         transaction = current_transaction.get()
         if transaction is not None:
-            await transaction.send(topic, value, key=key, headers=headers)
+            await transaction.send(topic, value, key=key, headers=headers, delay=delay, due=due)
         else:
-            await self.producer.publish(topic, value, key=key, headers=headers)
+            await self.producer.publish(
+                topic, value, key=key, headers=headers, delay=delay, due=due, schedule_id=schedule_id
+            )
 
     async def send(
         self,

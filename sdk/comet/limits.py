@@ -34,6 +34,10 @@ GATHER_MS_MAX: Final = 1
 IN_FLIGHT_BATCHES_MAX: Final = 32
 # A batch is retried for at most this long. The broker remembers sequences for longer than that.
 PRODUCER_TIMEOUT_MS_MAX: Final = 24 * 3_600_000
+# Delayed records: the longest delay, and what one request stores of them at most.
+DELAY_MS_MAX: Final = 366 * 86_400_000
+DELAYED_RECORDS_MAX: Final = 1_000
+DELAYED_BYTES_MAX: Final = MIB
 # Unread failures that are kept for flush() to raise.
 FAILURES_STORED_MAX: Final = 100
 

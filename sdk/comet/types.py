@@ -69,6 +69,23 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduledReceipt:
+    """The broker's acknowledgement of a delayed record: the schedule that writes it when it is due, at `next_us`. A
+    `duplicate` was stored by an earlier request with the same id; `next_us` is None if that record has been written, or
+    was cancelled.
+
+    >>> receipt = ScheduledReceipt("reminders", "order-4711", next_us=1_796_135_400_000_000)
+    >>> f"{receipt.topic}/{receipt.id}"
+    'reminders/order-4711'
+    """
+
+    topic: str
+    id: str
+    next_us: int | None
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ReceiptRange:
     """The broker's acknowledgement of consecutive records: where they were written. `first` is -1 with acks=0.
 

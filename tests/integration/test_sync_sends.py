@@ -77,7 +77,7 @@ def test_what_is_wrong_with_a_record_is_raised_by_its_send() -> None:
                 with pytest.raises(comet.SerdeError):
                     producer.send("quotes", object())
                 with pytest.raises(comet.InvalidArgument, match="key"):
-                    producer.send("quotes", b"", key=4711)  # type: ignore[arg-type]
+                    producer.send("quotes", b"", key=4711)  # type: ignore[call-overload]
                 with pytest.raises(comet.InvalidArgument, match="headers"):
                     producer.send("quotes", b"", headers={"number": 4711})  # type: ignore[arg-type]
                 with pytest.raises(comet.InvalidArgument, match="timestamp_us"):

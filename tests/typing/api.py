@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, assert_type
 
 import comet
@@ -24,6 +25,11 @@ async def producing() -> None:
         assert_type(await producer.publish("quotes", b"x", headers=[("a", "b")]), comet.Receipt)
         assert_type(await (await producer.send_many("quotes", [b"1"])), list[comet.ReceiptRange])
         assert_type(delivery.exception(), comet.CometError | None)
+        later = await producer.send("quotes", b"x", delay="5m", schedule_id="a")
+        assert_type(later, comet.ScheduledDelivery)
+        assert_type(await later, comet.ScheduledReceipt)
+        due = datetime(2026, 12, 1, tzinfo=UTC)
+        assert_type(await producer.publish("quotes", b"x", due=due), comet.ScheduledReceipt)
 
 
 async def consuming() -> None:
@@ -194,6 +200,8 @@ def synchronously() -> None:
     with comet.sync.Producer("localhost:9092") as producer:
         assert_type(producer.publish("quotes", b"x"), comet.Receipt)
         assert_type(producer.send("quotes", b"x").result(), comet.Receipt)
+        assert_type(producer.send("quotes", b"x", delay=timedelta(minutes=5)).result(), comet.ScheduledReceipt)
+        assert_type(producer.publish("quotes", b"x", delay=5), comet.ScheduledReceipt)
     with comet.sync.Consumer("localhost:9092", "quotes", type=Quote, start="earliest") as consumer:
         for record in consumer:
             assert_type(record, comet.Record[Quote])
@@ -220,8 +228,9 @@ async def wrong() -> None:
     comet.Producer("localhost:9092", compression="gzip")  # type: ignore[arg-type]
     comet.Producer("localhost:9092", linger="5ms")  # type: ignore[call-arg]
     async with comet.Producer("localhost:9092") as producer:
-        await producer.send("quotes", b"x", key=5)  # type: ignore[arg-type]
-        await producer.send(b"quotes", b"x")  # type: ignore[arg-type]
+        await producer.send("quotes", b"x", key=5)  # type: ignore[call-overload]
+        await producer.send(b"quotes", b"x")  # type: ignore[call-overload]
+        await producer.send("quotes", b"x", schedule_id="a", timestamp_us=5, delay=b"5m")  # type: ignore[call-overload]
     comet.Consumer("localhost:9092", "quotes", group="engine", start="earliest")  # type: ignore[call-overload]
     comet.GroupConsumer("localhost:9092", "quotes")  # type: ignore[call-overload]
     comet.GroupConsumer("localhost:9092", "quotes", group="g", on_lost=misunderstands)  # type: ignore[arg-type]

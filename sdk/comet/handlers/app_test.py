@@ -186,6 +186,24 @@ class AppTest:
         await self.producer.send_many(topic, values, keys=keys)
         await self.settle()
 
+    async def fire_delayed(self) -> None:
+        """Writes the delayed records so far, by the times when they are due, and returns when handlers are done with
+        them. Before it no handler gets them. As `publish` otherwise.
+
+        >>> app = comet.App()
+        >>> async def test_reminder() -> None:
+        ...     async with app.test() as test:
+        ...         await app.publish("reminders", "tea", delay="5m")
+        ...         print(test.values("reminders"))
+        ...         await test.fire_delayed()
+        ...         print(test.values("reminders"))
+        >>> comet.run(test_reminder())
+        []
+        [b'tea']
+        """
+        await self.producer.fire_delayed()
+        await self.settle()
+
     async def settle(self) -> None:
         """Handles what was written elsewhere, such as in `lifespan`; `publish` does this."""
         known = len(self.errors)

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from random import Random
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from comet import records
 from comet.errors import InvalidArgument, TransactionNotOpen
-from comet.producer.delivery import BulkDelivery, Delivery
+from comet.producer.delayed_record import Delay, DueTime, due_time, refused_in_transaction, schedule_id_of
+from comet.producer.delivery import BulkDelivery, Delivery, ScheduledDelivery
 from comet.producer.partitioner import HeaderPairs, header_pairs, key_bytes
 from comet.producer.value_encoder import ValueEncoder
 from comet.records import Batch
 from comet.settings.topic import NO_LIMIT
-from comet.types import Receipt, ReceiptRange, check_topic_name
+from comet.types import Receipt, ReceiptRange, ScheduledReceipt, check_topic_name
 from comet.values.record import Headers, Key, NewRecord, RecordBatch, unexpired
 from comet.wire.record_ttl import check_ttl, expiry_column, expiry_of
 
@@ -34,6 +38,7 @@ class MemoryLog:
         self.clock_us = clock_us
         self.topics: dict[str, list[Batch]] = {}
         self.arrived: deque[tuple[str, Batch]] = deque()  # not handled yet
+        self.delayed: list[MemorySchedule] = []  # not written yet
         self._ends: dict[str, int] = {}
 
     def batch(
@@ -59,6 +64,40 @@ class MemoryLog:
         ]
         alive = [unexpired(batch, self.clock_us()) for batch in batches]
         return [record for batch in alive if batch is not None for record in batch.records()]
+
+
+class MemorySchedule(NamedTuple):
+    """A delayed record of a test."""
+
+    due_us: int
+    id: str
+    topic: str
+    value: Any
+    key: Key
+    headers: HeaderPairs
+    ttl_ms: int | None
+
+
+class MemoryScheduledDelivery(ScheduledDelivery):
+    """A delivery that is done."""
+
+    __slots__ = ("_receipt",)
+
+    def __init__(self, receipt: ScheduledReceipt) -> None:
+        self._receipt = receipt
+
+    def __await__(self) -> Generator[Any, None, ScheduledReceipt]:
+        yield from ()
+        return self._receipt
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> ScheduledReceipt:
+        return self._receipt
+
+    def exception(self) -> None:
+        return None
 
 
 class MemoryDelivery(Delivery):
@@ -105,6 +144,11 @@ class MemoryBulkDelivery(BulkDelivery):
         return list(self._ranges)
 
 
+def check_partition(partition: int | None) -> None:
+    if partition not in {None, _PARTITION}:
+        raise InvalidArgument(f"topics of app.test() have one partition, 0, not {partition}")
+
+
 class MemoryWriter:
     """Writes to the topics of a test; the methods are those of Producer and Transaction."""
 
@@ -137,8 +181,7 @@ class MemoryWriter:
         timestamp_us: int | None = None, timestamps_us: Sequence[int | None] | None = None,
         ttl_ms: int | None = None, ttls_ms: Sequence[int | None] | None = None,
     ) -> MemoryBulkDelivery:  # fmt: skip
-        if partition not in {None, _PARTITION}:
-            raise InvalidArgument(f"topics of app.test() have one partition, 0, not {partition}")
+        check_partition(partition)
         now_us = self._log.clock_us() if timestamp_us is None else timestamp_us
         count = len(values)
         times = [now_us if one is None else one for one in timestamps_us or [None] * count]
@@ -162,8 +205,43 @@ class MemoryProducer(MemoryWriter):
     def __init__(self, log: MemoryLog) -> None:
         super().__init__(log)
         self._once: dict[str, list[Receipt]] = {}  # by idempotency key
+        self._scheduled: dict[tuple[str, str], ScheduledReceipt] = {}
 
-    async def publish(self, topic: str, value: Any, **given: Any) -> Receipt:
+    async def send(  # type: ignore[override]  # also of a delayed record
+        self, topic: str, value: Any, *, delay: Delay | None = None, due: datetime | None = None,
+        schedule_id: str | None = None, **given: Any,
+    ) -> MemoryDelivery | MemoryScheduledDelivery:  # fmt: skip
+        if delay is None and due is None and schedule_id is None:
+            return await super().send(topic, value, **given)
+        return MemoryScheduledDelivery(self._schedule(topic, value, due_time(delay, due), schedule_id, **given))
+
+    def _schedule(
+        self, topic: str, value: Any, due: DueTime, schedule_id: str | None, *, key: Key = None,
+        headers: Headers | None = None, partition: int | None = None, ttl_ms: int | None = None,
+    ) -> ScheduledReceipt:  # fmt: skip
+        """Keeps a delayed record for `AppTest.fire_delayed`."""
+        check_partition(partition)
+        chosen_id = schedule_id_of(schedule_id or f"test-{len(self._scheduled)}", Random(0))
+        known = self._scheduled.get((topic, chosen_id))
+        if known is not None:
+            return replace(known, duplicate=True)
+        due_us = due.at_us(self._log.clock_us())
+        data, pairs = self._encoder.encode(value), header_pairs(headers or ())
+        self._log.delayed.append(MemorySchedule(due_us, chosen_id, check_topic_name(topic), data, key, pairs, ttl_ms))
+        receipt = self._scheduled[topic, chosen_id] = ScheduledReceipt(topic, chosen_id, due_us)
+        return receipt
+
+    async def fire_delayed(self) -> None:
+        """Writes the delayed records, as brokers do."""
+        delayed, self._log.delayed = sorted(self._log.delayed), []
+        for one in delayed:
+            about = [("id", one.id), ("due", str(one.due_us)), ("count", "1")]
+            headers = [*one.headers, *((f"comet-schedule-{name}", text.encode()) for name, text in about)]
+            await super().send(
+                one.topic, one.value, key=one.key, headers=headers, timestamp_us=one.due_us, ttl_ms=one.ttl_ms
+            )
+
+    async def publish(self, topic: str, value: Any, **given: Any) -> Any:
         return await (await self.send(topic, value, **given))
 
     async def publish_once(
@@ -199,6 +277,13 @@ class MemoryTransaction(MemoryWriter):
         if self.state != "open":
             raise TransactionNotOpen(f"the transaction is {self.state}")
         self._sent.append((topic, batch))
+
+    async def send(
+        self, topic: str, value: Any, *, delay: Delay | None = None, due: datetime | None = None, **given: Any
+    ) -> MemoryDelivery:
+        if delay is not None or due is not None:
+            raise refused_in_transaction()
+        return await super().send(topic, value, **given)
 
     async def commit_offsets(self, consumer: Any, positions: Any = None) -> None:
         """A test has no committed offsets."""

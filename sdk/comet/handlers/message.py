@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Protocol, Self
 
 from comet.errors import InvalidArgument
+from comet.producer.delayed_record import Delay
 from comet.values.record import HeaderList, text_of_key
 
 
@@ -16,7 +18,10 @@ class RunningApp(Protocol):
 
     state: SimpleNamespace
 
-    async def publish(self, topic: str, value: Any, *, key: Any = None, headers: Any = None) -> None: ...
+    async def publish(
+        self, topic: str, value: Any, *, key: Any = None, headers: Any = None, delay: Delay | None = None,
+        due: datetime | None = None, schedule_id: str | None = None,
+    ) -> None: ...  # fmt: skip
     async def send(
         self, topic: str, value: Any, *, key: Any = None, headers: Any = None, timestamp_us: int | None = None,
         partition: int | None = None, ttl_ms: int | None = None,

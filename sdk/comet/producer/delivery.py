@@ -9,10 +9,11 @@ from typing import Any
 
 from comet.errors import CometError
 from comet.producer.accumulator import ProducerBatch
-from comet.types import Receipt, ReceiptRange
+from comet.producer.delayed_record import DelayedRecord
+from comet.types import Receipt, ReceiptRange, ScheduledReceipt
 
 
-def wait(batch: ProducerBatch) -> asyncio.Future[None]:
+def wait(batch: ProducerBatch | DelayedRecord) -> asyncio.Future[None]:
     """A future that is done when the batch is. Each caller has its own, so cancelling one affects no other."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     if batch.waiters is None:
@@ -22,7 +23,7 @@ def wait(batch: ProducerBatch) -> asyncio.Future[None]:
     return future
 
 
-def wake(batch: ProducerBatch) -> None:
+def wake(batch: ProducerBatch | DelayedRecord) -> None:
     """Wakes all waiters of a batch that is done."""
     waiters, batch.waiters = batch.waiters, None
     for future in waiters or ():
@@ -30,7 +31,7 @@ def wake(batch: ProducerBatch) -> None:
             future.set_result(None)
 
 
-def check(batch: ProducerBatch) -> None:
+def check(batch: ProducerBatch | DelayedRecord) -> None:
     """Raises the batch's error, if any."""
     error = batch.error
     if error is not None:
@@ -93,6 +94,47 @@ class Delivery:
         """The record's error; None if there is none, or none yet."""
         self._batch.seen = True
         return self._batch.error
+
+
+class ScheduledDelivery:
+    """The result of sending a delayed record. Awaiting it gives the ScheduledReceipt once the cluster has stored the
+    record, or raises the record's error.
+
+    It need not be awaited: `flush` and `close` raise failures that no caller has read.
+
+    >>> async def example(address: str) -> None:
+    ...     async with comet.Producer(address) as producer, comet.Admin(address) as admin:
+    ...         delivery = await producer.send("quotes", b"EURUSD 1.08", delay="5m")
+    ...         receipt = await delivery
+    ...         await admin.schedules.cancel_schedule(receipt.topic, receipt.id)
+    """
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: DelayedRecord) -> None:
+        self._record = record
+
+    def __await__(self) -> Generator[Any, None, ScheduledReceipt]:
+        if not self._record.done:
+            yield from wait(self._record).__await__()
+        return self.result()
+
+    def done(self) -> bool:
+        """Whether the record is stored or failed."""
+        return self._record.done
+
+    def result(self) -> ScheduledReceipt:
+        """The receipt. Raises the record's error; InvalidStateError while it is in flight."""
+        if not self._record.done:
+            raise asyncio.InvalidStateError("the record is still in flight; await the delivery")
+        check(self._record)
+        assert self._record.receipt is not None
+        return self._record.receipt
+
+    def exception(self) -> CometError | None:
+        """The record's error; None if there is none, or none yet."""
+        self._record.seen = True
+        return self._record.error
 
 
 class BulkDelivery:

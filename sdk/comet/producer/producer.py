@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from datetime import datetime
 from types import TracebackType, coroutine
-from typing import Any, Final, Literal, Self, Unpack
+from typing import Any, Final, Literal, Self, Unpack, overload
 
 from comet import limits
 from comet.client.bootstrap import Addresses
@@ -25,7 +26,9 @@ from comet.encryption.keyring import Keyring
 from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
 from comet.producer.accumulator import Accumulator, ProducerBatch, add_expiry, add_extras
 from comet.producer.column_extras import Extras
-from comet.producer.delivery import BulkDelivery, Delivery, wait, wake
+from comet.producer.delayed_record import Delay, DelayedRecord, due_time, put_of, schedule_id_of
+from comet.producer.delayed_sends import DelayedSends
+from comet.producer.delivery import BulkDelivery, Delivery, ScheduledDelivery, wait, wake
 from comet.producer.expiry import Expiry
 from comet.producer.idempotent_publish import encrypt, publish_once, request_of
 from comet.producer.memory import Budget
@@ -34,7 +37,7 @@ from comet.producer.sender import PartitionSender, Settings
 from comet.producer.topic_route import Column, Route, Routes, Slice, cut
 from comet.producer.value_encoder import ValueEncoder
 from comet.records import Codec
-from comet.types import Acks, Receipt
+from comet.types import Acks, Receipt, ScheduledReceipt
 from comet.v1 import records_pb2 as pb
 from comet.values.record import Headers, Key, NewRecord
 from comet.wire.record_ttl import check_ttl, expiry_of
@@ -58,6 +61,15 @@ def check_batch_room(size: int) -> None:
 def _next_turn() -> Generator[None, None, None]:
     """Lets all other ready tasks run once."""
     yield
+
+
+class _Counts:
+    """Of a producer, since its start."""
+
+    __slots__ = ("acked_records", "batches", "failed_records")
+
+    def __init__(self) -> None:
+        self.acked_records = self.failed_records = self.batches = 0
 
 
 class Producer:
@@ -130,15 +142,39 @@ class Producer:
         self._routes = Routes(client, self._make_sender, create)
         self._expiry = Expiry(settings.timeout_s, self._routes.senders)
         self._encoder = ValueEncoder(None if encryption is None else Encryptor(encryption), check=check_values)
-        self._failures: deque[ProducerBatch] = deque(maxlen=limits.FAILURES_STORED_MAX)
+        self._delayed = DelayedSends(client, self._finished_delayed)
+        self._failures: deque[ProducerBatch | DelayedRecord] = deque(maxlen=limits.FAILURES_STORED_MAX)
         self._closed = False
-        self._acked_records = self._failed_records = self._batches = 0
+        self._counts = _Counts()
         self._clock_us = world.clock_us
         self._batch_bytes = batch_bytes
         self._bulk_batch_bytes = bulk_batch_bytes
 
     # ---- one by one
 
+    @overload
+    async def send(
+        self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None,
+        timestamp_us: int | None = None, partition: int | None = None, ttl_ms: int | None = None,
+    ) -> Delivery: ...  # fmt: skip
+    @overload
+    async def send(
+        self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None,
+        partition: int | None = None, ttl_ms: int | None = None, delay: Delay,
+        schedule_id: str | None = None,
+    ) -> ScheduledDelivery: ...  # fmt: skip
+    @overload
+    async def send(
+        self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None,
+        partition: int | None = None, ttl_ms: int | None = None, due: datetime,
+        schedule_id: str | None = None,
+    ) -> ScheduledDelivery: ...  # fmt: skip
+    @overload
+    async def send(
+        self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None,
+        timestamp_us: int | None = None, partition: int | None = None, ttl_ms: int | None = None,
+        delay: Delay | None = None, due: datetime | None = None, schedule_id: str | None = None,
+    ) -> Delivery | ScheduledDelivery: ...  # fmt: skip
     async def send(  # noqa: C901, PLR0912, PLR0915 - one function, because a call more is a tenth of its time
         self,
         topic: str,
@@ -149,12 +185,19 @@ class Producer:
         timestamp_us: int | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
-    ) -> Delivery:
+        delay: Delay | None = None,
+        due: datetime | None = None,
+        schedule_id: str | None = None,
+    ) -> Delivery | ScheduledDelivery:
         """Buffers a record and returns; waits only while the buffer is full. Await the Delivery for the receipt.
 
         `value` is bytes, str, None (a tombstone), or a model: a dataclass, msgspec.Struct, pydantic model or dict.
         From `ttl_ms` after its timestamp on the record is not delivered; -1 keeps it, also if the topic has a
         `record_ttl_ms`.
+
+        With `delay`, a timedelta, seconds or a text such as "5m", or with `due`, a datetime with a time zone, the
+        cluster stores the record now and writes it then, with any `acks`; its timestamp is the time when it is due.
+        The receipt has the id with which it is cancelled. A `schedule_id` is stored once, however often it is sent.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -163,6 +206,11 @@ class Producer:
         >>> run(example)
         [0, 1, 2]
         """
+        if delay is not None or due is not None or schedule_id is not None:
+            return await self._send_delayed(
+                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms,
+                delay=delay, due=due, schedule_id=schedule_id,
+            )  # fmt: skip
         route = self._routes.open.get(topic)
         if route is None:
             route = await self._open_route(topic)
@@ -219,6 +267,29 @@ class Producer:
             sender.arm()
         return Delivery(batch, index)
 
+    @overload
+    async def publish(
+        self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None,
+        timestamp_us: int | None = None, partition: int | None = None, ttl_ms: int | None = None,
+    ) -> Receipt: ...  # fmt: skip
+    @overload
+    async def publish(
+        self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None,
+        partition: int | None = None, ttl_ms: int | None = None, delay: Delay,
+        schedule_id: str | None = None,
+    ) -> ScheduledReceipt: ...  # fmt: skip
+    @overload
+    async def publish(
+        self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None,
+        partition: int | None = None, ttl_ms: int | None = None, due: datetime,
+        schedule_id: str | None = None,
+    ) -> ScheduledReceipt: ...  # fmt: skip
+    @overload
+    async def publish(
+        self, topic: str, value: Any, *, key: Key = None, headers: Headers | None = None,
+        timestamp_us: int | None = None, partition: int | None = None, ttl_ms: int | None = None,
+        delay: Delay | None = None, due: datetime | None = None, schedule_id: str | None = None,
+    ) -> Receipt | ScheduledReceipt: ...  # fmt: skip
     async def publish(
         self,
         topic: str,
@@ -229,8 +300,11 @@ class Producer:
         timestamp_us: int | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
-    ) -> Receipt:
-        """Sends a record and waits until it is acknowledged.
+        delay: Delay | None = None,
+        due: datetime | None = None,
+        schedule_id: str | None = None,
+    ) -> Receipt | ScheduledReceipt:
+        """Sends a record and waits until it is acknowledged; a delayed one, as `send` describes, until it is stored.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -239,11 +313,48 @@ class Producer:
         >>> run(example)
         quotes 0
         """
+        if delay is not None or due is not None or schedule_id is not None:
+            return await (
+                await self._send_delayed(
+                    topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition,
+                    ttl_ms=ttl_ms, delay=delay, due=due, schedule_id=schedule_id,
+                )
+            )  # fmt: skip
         return await (
             await self.send(
                 topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms
             )
         )
+
+    async def _send_delayed(
+        self, topic: str, value: Any, *, key: Key, headers: Headers | None, timestamp_us: int | None,
+        partition: int | None, ttl_ms: int | None, delay: Delay | None, due: datetime | None, schedule_id: str | None,
+    ) -> ScheduledDelivery:  # fmt: skip
+        """Passes a record on to be stored; waits only while the buffer is full."""
+        if timestamp_us is not None:
+            raise InvalidArgument(
+                "a delayed record has the time when it is due as its timestamp: leave timestamp_us out"
+            )
+        when = due_time(delay, due)
+        chosen_id = schedule_id_of(schedule_id, self._client.random)
+        pairs = [] if headers is None else header_pairs(headers)
+        stored = None if key is None else key_bytes(key)
+        route = self._routes.open.get(topic) or await self._open_route(topic)
+        await self._budget.wait()
+        data = self._encoder.encode(value)
+        if self._encoder.encryptor is not None:
+            data = await self._encoder.encryptor.encrypt(topic, data, stored)
+        route.check_size(len(data or b""))
+        route.sender(stored, partition)  # raises if there is no such partition
+        size = route.overhead + len(data or b"") + len(stored or b"") + header_size(pairs)
+        check_batch_room(size)
+        put = put_of(chosen_id, when, data, stored, pairs, partition, 0 if ttl_ms is None else check_ttl(ttl_ms))
+        self._check_open()
+        deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
+        record = DelayedRecord(topic, put, size, deadline)
+        self._budget.used_bytes += size
+        self._delayed.add(record)
+        return ScheduledDelivery(record)
 
     def _start_batch(self, accumulator: Accumulator, size: int) -> ProducerBatch:
         self._check_open()
@@ -290,7 +401,7 @@ class Producer:
         receipts = await publish_once(
             self._client, request, self._settings.timeout_s if timeout_ms is None else timeout_ms / 1000
         )
-        self._acked_records += len(receipts)
+        self._counts.acked_records += len(receipts)
         return receipts
 
     # ---- in bulk
@@ -395,9 +506,9 @@ class Producer:
 
     def _finished(self, batch: ProducerBatch) -> None:
         """Counts a batch that is acknowledged or failed, and frees its memory."""
-        self._batches += 1
+        self._counts.batches += 1
         if batch.error is None:
-            self._acked_records += batch.count
+            self._counts.acked_records += batch.count
         else:
             self._failed(batch, batch.error)
         if batch.waiters is not None:
@@ -405,10 +516,24 @@ class Producer:
         self._budget.release(batch.size)
 
     def _failed(self, batch: ProducerBatch, error: CometError) -> None:
-        self._failed_records += batch.count
+        self._counts.failed_records += batch.count
         self._note_failure(batch, error)
         if error.code == "TOPIC_NOT_FOUND":
             self._routes.lapse(batch.accumulator.topic)
+
+    def _finished_delayed(self, record: DelayedRecord) -> None:
+        """Counts a delayed record that is stored or failed, and frees its memory."""
+        error = record.error
+        if error is None:
+            self._counts.acked_records += 1
+        else:
+            self._counts.failed_records += 1
+            if not self._failures:
+                log.warning("comet: a delayed record for %s failed: %s", record.topic, error)
+            self._failures.append(record)
+            if error.code == "TOPIC_NOT_FOUND":
+                self._routes.lapse(record.topic)
+        self._budget.release(record.size)
 
     def _note_failure(self, batch: ProducerBatch, error: CometError) -> None:
         if not self._failures:  # one line, not one per batch: the cause is nearly always the same
@@ -448,6 +573,7 @@ class Producer:
         for batch in batches:
             if not batch.done:
                 await wait(batch)
+        await self._delayed.flush()
         if not self._settings.acks:
             await self._read_by_brokers()
 
@@ -486,6 +612,7 @@ class Producer:
     async def _shut(self) -> None:
         self._closed = True
         self._expiry.stop()
+        self._delayed.close(Closed("the producer was closed before the delayed record was stored"))
         for sender in self._routes.senders():
             sender.close(Closed("the producer was closed before the record was acknowledged"))
         self._budget.close(Closed("the producer was closed"))
@@ -502,9 +629,9 @@ class Producer:
         1 0
         """
         return {
-            "acked_records": self._acked_records,
-            "failed_records": self._failed_records,
-            "batches": self._batches,
+            "acked_records": self._counts.acked_records,
+            "failed_records": self._counts.failed_records,
+            "batches": self._counts.batches,
             "buffered_bytes": self._budget.used_bytes,
         }
 

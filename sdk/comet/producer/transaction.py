@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, Unpack
 
@@ -34,6 +35,7 @@ from comet.errors import (
     Unavailable,
 )
 from comet.producer.accumulator import ProducerBatch
+from comet.producer.delayed_record import Delay, refused_in_transaction
 from comet.producer.delivery import BulkDelivery, Delivery
 from comet.producer.producer import Compression, Producer
 from comet.producer.sender import PartitionSender
@@ -101,8 +103,11 @@ class Transaction:
         timestamp_us: int | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        delay: Delay | None = None,
+        due: datetime | None = None,
     ) -> Delivery:
-        """Buffers a record, as `Producer.send` does. The Delivery need not be awaited: the commit waits for all.
+        """Buffers a record, as `Producer.send` does. The Delivery need not be awaited: the commit waits for all. A
+        transaction holds no delayed records: `delay` and `due` raise InvalidArgument.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.TransactionalProducer(address, "example") as producer:
@@ -110,6 +115,8 @@ class Transaction:
         ...             await tx.send("quotes", {"symbol": "EURUSD"}, key="EURUSD")
         >>> run(example)
         """
+        if delay is not None or due is not None:
+            raise refused_in_transaction()
         self._enter()
         try:
             return await self._writer.send(

@@ -19,7 +19,7 @@ from comet.sync.access import AccessAdmin
 from comet.sync.admin import Admin
 from comet.sync.calendars import CalendarAdmin
 from comet.sync.consumer import Consumer
-from comet.sync.delivery import BulkDelivery, Delivery
+from comet.sync.delivery import BulkDelivery, Delivery, ScheduledDelivery
 from comet.sync.group_consumer import GroupConsumer
 from comet.sync.kv import KV
 from comet.sync.producer import Producer
@@ -47,6 +47,7 @@ __all__ = [
     "RangeReader",
     "Reader",
     "ScheduleAdmin",
+    "ScheduledDelivery",
     "ShareClient",
     "ShareConsumer",
     "ShareRecord",

@@ -8,9 +8,10 @@ from comet.event_loop import call
 from comet.producer.delivery import BulkDelivery as AsyncBulkDelivery
 from comet.producer.delivery import Delivery as AsyncDelivery
 from comet.producer.delivery import FailedRange
+from comet.producer.delivery import ScheduledDelivery as AsyncScheduledDelivery
 from comet.sync.calls import outcome
 from comet.sync.outbox import PendingDelivery
-from comet.types import Receipt, ReceiptRange
+from comet.types import Receipt, ReceiptRange, ScheduledReceipt
 
 
 class Delivery:
@@ -38,6 +39,37 @@ class Delivery:
 
     def done(self) -> bool:
         """Whether the record is acknowledged or failed."""
+        return self._async.done()
+
+    def exception(self) -> CometError | None:
+        """The record's error; None if there is none, or none yet."""
+        return self._async.exception()
+
+
+class ScheduledDelivery:
+    """The result of sending a delayed record. Its `result()` gives the ScheduledReceipt once the cluster has stored the
+    record, or raises the record's error.
+
+    `result()` need not be called: `flush` and `close` raise failures that no caller has read.
+
+    >>> def example(address: str) -> None:
+    ...     with comet.sync.Producer(address) as producer, comet.sync.Admin(address) as admin:
+    ...         delivery = producer.send("quotes", b"EURUSD 1.08", delay="5m")
+    ...         receipt = delivery.result()
+    ...         admin.schedules.cancel_schedule(receipt.topic, receipt.id)
+    """
+
+    __slots__ = ("_async",)
+
+    def __init__(self, inner: AsyncScheduledDelivery) -> None:
+        self._async = inner
+
+    def result(self, timeout_s: float | None = None) -> ScheduledReceipt:
+        """Waits for the result. Raises Timeout if it does not come in time."""
+        return outcome(self._async, timeout_s)
+
+    def done(self) -> bool:
+        """Whether the record is stored or failed."""
         return self._async.done()
 
     def exception(self) -> CometError | None:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack, overload
 
 from comet import limits
 from comet.client.bootstrap import Addresses
@@ -13,11 +14,12 @@ from comet.client.new_topic import Create
 from comet.client.world import Seams
 from comet.encryption.keyring import Keyring
 from comet.event_loop import call, computed
+from comet.producer.delayed_record import Delay
 from comet.producer.producer import Compression
 from comet.producer.producer import Producer as AsyncProducer
-from comet.sync.delivery import BulkDelivery, Delivery
+from comet.sync.delivery import BulkDelivery, Delivery, ScheduledDelivery
 from comet.sync.outbox import Outbox
-from comet.types import Acks, Receipt
+from comet.types import Acks, Receipt, ScheduledReceipt
 from comet.values.record import Headers, Key, NewRecord
 
 
@@ -83,6 +85,7 @@ class Producer:
         )
         self._outbox = Outbox(self._async, self._async.send, self._async._check_open)
 
+    @overload
     def send(
         self,
         topic: str,
@@ -93,12 +96,71 @@ class Producer:
         timestamp_us: int | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
-    ) -> Delivery:
+    ) -> Delivery: ...
+    @overload
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        delay: Delay,
+        schedule_id: str | None = None,
+    ) -> ScheduledDelivery: ...
+    @overload
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        due: datetime,
+        schedule_id: str | None = None,
+    ) -> ScheduledDelivery: ...
+    @overload
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        delay: Delay | None = None,
+        due: datetime | None = None,
+        schedule_id: str | None = None,
+    ) -> Delivery | ScheduledDelivery: ...
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        delay: Delay | None = None,
+        due: datetime | None = None,
+        schedule_id: str | None = None,
+    ) -> Delivery | ScheduledDelivery:
         """Buffers a record and returns; waits only while the buffer is full. The Delivery's `result()` is the receipt.
 
         `value` is bytes, str, None (a tombstone), or a model: a dataclass, msgspec.Struct, pydantic model or dict.
         From `ttl_ms` after its timestamp on the record is not delivered; -1 keeps it, also if the topic has a
         `record_ttl_ms`.
+
+        With `delay`, a timedelta, seconds or a text such as "5m", or with `due`, a datetime with a time zone, the
+        cluster stores the record now and writes it then, with any `acks`; its timestamp is the time when it is due.
+        The receipt has the id with which it is cancelled. A `schedule_id` is stored once, however often it is sent.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:
@@ -107,12 +169,38 @@ class Producer:
         >>> run(example)
         [0, 1, 2]
         """
-        return Delivery(
-            self._outbox.send(
-                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms
+        return (
+            Delivery(
+                self._outbox.send(
+                    topic,
+                    value,
+                    key=key,
+                    headers=headers,
+                    timestamp_us=timestamp_us,
+                    partition=partition,
+                    ttl_ms=ttl_ms,
+                )
+            )
+            if delay is None and due is None and schedule_id is None
+            else ScheduledDelivery(
+                self._outbox.call(
+                    self._async._send_delayed(
+                        topic,
+                        value,
+                        key=key,
+                        headers=headers,
+                        timestamp_us=timestamp_us,
+                        partition=partition,
+                        ttl_ms=ttl_ms,
+                        delay=delay,
+                        due=due,
+                        schedule_id=schedule_id,
+                    )
+                )
             )
         )
 
+    @overload
     def publish(
         self,
         topic: str,
@@ -123,8 +211,63 @@ class Producer:
         timestamp_us: int | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
-    ) -> Receipt:
-        """Sends a record and waits until it is acknowledged.
+    ) -> Receipt: ...
+    @overload
+    def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        delay: Delay,
+        schedule_id: str | None = None,
+    ) -> ScheduledReceipt: ...
+    @overload
+    def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        due: datetime,
+        schedule_id: str | None = None,
+    ) -> ScheduledReceipt: ...
+    @overload
+    def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        delay: Delay | None = None,
+        due: datetime | None = None,
+        schedule_id: str | None = None,
+    ) -> Receipt | ScheduledReceipt: ...
+    def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Key = None,
+        headers: Headers | None = None,
+        timestamp_us: int | None = None,
+        partition: int | None = None,
+        ttl_ms: int | None = None,
+        delay: Delay | None = None,
+        due: datetime | None = None,
+        schedule_id: str | None = None,
+    ) -> Receipt | ScheduledReceipt:
+        """Sends a record and waits until it is acknowledged; a delayed one, as `send` describes, until it is stored.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:
@@ -135,7 +278,16 @@ class Producer:
         """
         return self._outbox.call(
             self._async.publish(
-                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                timestamp_us=timestamp_us,
+                partition=partition,
+                ttl_ms=ttl_ms,
+                delay=delay,
+                due=due,
+                schedule_id=schedule_id,
             )
         )
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -13,6 +14,7 @@ from comet.client.new_topic import Create
 from comet.client.world import Seams
 from comet.encryption.keyring import Keyring
 from comet.event_loop import call, computed
+from comet.producer.delayed_record import Delay
 from comet.producer.producer import Compression
 from comet.producer.transaction import Transaction as AsyncTransaction
 from comet.producer.transaction import TransactionalProducer as AsyncTransactionalProducer
@@ -60,8 +62,11 @@ class Transaction:
         timestamp_us: int | None = None,
         partition: int | None = None,
         ttl_ms: int | None = None,
+        delay: Delay | None = None,
+        due: datetime | None = None,
     ) -> Delivery:
-        """Buffers a record, as `Producer.send` does. Its `result()` need not be called: the commit waits for all.
+        """Buffers a record, as `Producer.send` does. Its `result()` need not be called: the commit waits for all. A
+        transaction holds no delayed records: `delay` and `due` raise InvalidArgument.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.TransactionalProducer(address, "example") as producer:
@@ -69,9 +74,33 @@ class Transaction:
         ...             tx.send("quotes", {"symbol": "EURUSD"}, key="EURUSD")
         >>> run(example)
         """
-        return Delivery(
-            self._outbox.send(
-                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms
+        return (
+            Delivery(
+                self._outbox.send(
+                    topic,
+                    value,
+                    key=key,
+                    headers=headers,
+                    timestamp_us=timestamp_us,
+                    partition=partition,
+                    ttl_ms=ttl_ms,
+                )
+            )
+            if delay is None and due is None
+            else Delivery(
+                self._outbox.call(
+                    self._async.send(
+                        topic,
+                        value,
+                        key=key,
+                        headers=headers,
+                        timestamp_us=timestamp_us,
+                        partition=partition,
+                        ttl_ms=ttl_ms,
+                        delay=delay,
+                        due=due,
+                    )
+                )
             )
         )
 
