@@ -30,48 +30,10 @@ from comet.producer.producer import Producer
 from comet.producer.transaction import TransactionalProducer
 from comet.v1 import records_pb2 as pb
 from comet.v1 import schedules_pb2 as schedules
-from comet.wire import protobuf
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS, FakeBroker
+from tests.unit.sdk_fake_schedules import NOW_US, FakeSchedules
 from tests.unit.sdk_fake_transactions import TransactionBroker
-
-NOW_US = 1_796_000_000_000_000
-Verdict = Callable[[schedules.SchedulePut], CometError | None]
-
-
-class FakeSchedules(FakeBroker):
-    """Stores schedules by id, and counts requests. The first `lost` answers get lost after the schedules are stored."""
-
-    def __init__(self, topics: dict[str, int] | None = None) -> None:
-        super().__init__(topics)
-        self.stored: dict[str, schedules.SchedulePut] = {}
-        self.requests: list[schedules.PutSchedulesRequest] = []
-        self.lost: list[CometError] = []
-        self.verdict: Verdict = lambda put: None
-
-    def answer(self, method: str, request: Any) -> Any:
-        if method != "comet.v1.Admin/PutSchedules":
-            return super().answer(method, request)
-        self.requests.append(request)
-        answer = schedules.PutSchedulesResponse(results=[self._put(request.topic, put) for put in request.schedules])
-        if self.lost:
-            raise self.lost.pop(0)
-        return answer
-
-    def _put(self, topic: str, put: schedules.SchedulePut) -> schedules.SchedulePutResult:
-        assert put.fresh
-        assert put.HasField("delay_ms") != bool(put.schedule.spec)
-        error = TopicNotFound(topic) if topic not in self.topics else self.verdict(put)
-        if error is not None:
-            return schedules.SchedulePutResult(error=protobuf.error_to_pb(error))
-        created = put.schedule.id not in self.stored
-        self.stored.setdefault(put.schedule.id, put)
-        found = schedules.Schedule(topic=topic, id=put.schedule.id, next_us=NOW_US + 1000 * put.delay_ms)
-        return schedules.SchedulePutResult(schedule=found, created=created)
-
-    def values(self) -> list[bytes]:
-        return [put.schedule.record.value for put in self.stored.values()]
-
 
 Scenario = Callable[[FakeSchedules], Awaitable[None]]
 
@@ -219,14 +181,24 @@ async def test_only_records_whose_leader_loads_are_sent_again(broker: FakeSchedu
 
 @scenario()
 async def test_a_refused_record_fails_alone(broker: FakeSchedules) -> None:
-    broker.verdict = lambda put: LimitExceeded("too many") if put.schedule.record.value == b"1" else None
+    broker.verdict = lambda put: RecordTooLarge("too large") if put.schedule.record.value == b"1" else None
     p = producer(broker)
     deliveries = [await p.send("quotes", b"%d" % n, delay=1) for n in range(3)]
     await deliveries[0]
     await deliveries[2]
-    with pytest.raises(LimitExceeded):
+    with pytest.raises(RecordTooLarge):
         await deliveries[1]
     assert p.statistics()["failed_records"] == 1
+    await p.close()
+
+
+@scenario()
+async def test_a_limit_is_tried_again_until_the_time_is_over(broker: FakeSchedules) -> None:
+    broker.verdict = lambda put: LimitExceeded("too many")
+    p = producer(broker, timeout_ms=3_000)
+    with pytest.raises(LimitExceeded):
+        await p.publish("quotes", b"1", delay=1)
+    assert len(broker.requests) > 3
     await p.close()
 
 

@@ -374,10 +374,13 @@ class EventFrame(Frame, tag="event"):
 
 
 class WrittenItem(Struct, frozen=True, omit_defaults=True):
-    """The result for one record: partition and offset, or a problem. With acks=0 only the partition."""
+    """The result for one record: partition and offset, or a problem. With acks=0 only the partition. Of a delayed
+    record: the id of its schedule, and when it is due."""
 
     partition: int | None = None
     offset: Digits | None = None
+    schedule_id: str | None = None
+    next_us: Digits | None = None
     duplicate: bool = False
     problem: Trouble | None = None
 

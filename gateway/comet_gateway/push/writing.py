@@ -148,7 +148,9 @@ async def _receipt(id_: str, deadline: float, outcome: Outcome) -> bytes:
             outcome.refuse()
             results = ",".join(outcome.texts).encode()
             return b'{"type":"receipt","id":%b,"results":[%b]}' % (frames.encode(id_), results)
-        receipts = [frames.WrittenItem(one.partition, str(one.offset), one.duplicate) for one in await outcome]
+        receipts = [
+            frames.WrittenItem(one.partition, str(one.offset), duplicate=one.duplicate) for one in await outcome
+        ]
         return frames.encode(frames.Receipt(id_, receipts))
     except Problem as problem:
         return frames.encode(frames.error_of(problem, id_=id_, of="produce"))

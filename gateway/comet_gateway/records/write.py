@@ -1,7 +1,8 @@
 """Writes columns of records to a topic, with a result for each record.
 
     columns ─► many: by partition ─► Producer.send_many, one call for each ─► runs of offsets
-            └► few ─► Producer.send, so that records of many requests share a batch ─► receipts
+            ├► few ─► Producer.send, so that records of many requests share a batch ─► receipts
+            └► delayed ─► Producer.send with their times ─► ids of schedules
 
 A record that is too large, or an unknown partition, fails that record alone. An unknown topic is raised before any
 write.
@@ -19,11 +20,11 @@ import comet
 from comet.entities import TopicInfo
 from comet.errors import CometError, PartitionNotFound, TopicNotFound
 from comet.records import partition_for
-from comet.types import Receipt
+from comet.types import Receipt, ScheduledReceipt
 from comet_gateway.brokers.catalog import Catalog
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.timeouts import until
-from comet_gateway.schemas.records import Columns
+from comet_gateway.schemas.records import NOT_DELAYED, Columns
 
 _KEY: Final = re.compile(r"[!-~]{1,200}")
 
@@ -44,10 +45,10 @@ class WriteResult:
         self.texts: list[str] = [""] * count
         self.failed = 0
         self.problems: dict[str, Problem] = {}  # by code: the first one
-        self._single: list[tuple[int, comet.Delivery]] = []
+        self._single: list[tuple[int, comet.Delivery | comet.ScheduledDelivery]] = []
         self._bulk: list[tuple[Indexes, comet.BulkDelivery]] = []
 
-    def add(self, index: int, delivery: comet.Delivery) -> None:
+    def add(self, index: int, delivery: comet.Delivery | comet.ScheduledDelivery) -> None:
         self._single.append((index, delivery))
 
     def add_many(self, indexes: Indexes, delivery: comet.BulkDelivery) -> None:
@@ -92,9 +93,7 @@ class WriteResult:
             if error is not None or not delivery.done():
                 self.fail([index], _problem(error))
                 continue
-            receipt = delivery.result()
-            offset = f',"offset":"{receipt.offset}"' if receipt.offset >= 0 else ""
-            self.texts[index] = f'{{"partition":{receipt.partition}{offset}}}'
+            self.texts[index] = _text(delivery.result())
         for indexes, bulk in self._bulk:
             at = 0
             for outcome in bulk.known():
@@ -119,7 +118,16 @@ class WriteResult:
                 self.texts[index] = text
 
 
-async def _settled(delivery: comet.Delivery) -> None:
+def _text(receipt: Receipt | ScheduledReceipt) -> str:
+    if isinstance(receipt, ScheduledReceipt):
+        duplicate = ',"duplicate":true' if receipt.duplicate else ""
+        next_us = f',"next_us":"{receipt.next_us}"' if receipt.next_us is not None else ""
+        return f'{{"schedule_id":"{receipt.id}"{next_us}{duplicate}}}'
+    offset = f',"offset":"{receipt.offset}"' if receipt.offset >= 0 else ""
+    return f'{{"partition":{receipt.partition}{offset}}}'
+
+
+async def _settled(delivery: comet.Delivery | comet.ScheduledDelivery) -> None:
     with suppress(CometError):  # its own result has the error
         await delivery
 
@@ -136,10 +144,15 @@ async def write(
     """Passes records to the producer; waits only for space in its buffer. Raises TopicNotFound."""
     written = WriteResult(len(columns))
     try:
-        if len(columns) <= FEW:
-            await until(deadline, _one_by_one(producer, topic, columns, range(len(columns)), written))
+        indexes: Indexes = range(len(columns))
+        if columns.delayed is not None:
+            later = [index for index in indexes if columns.delayed[index] is not None]
+            indexes = [index for index in indexes if columns.delayed[index] is None]
+            await until(deadline, _one_by_one(producer, topic, columns, later, written))
+        if len(indexes) <= FEW:
+            await until(deadline, _one_by_one(producer, topic, columns, indexes, written))
         else:
-            await until(deadline, _many(producer, catalog, topic, columns, written))
+            await until(deadline, _many(producer, catalog, topic, columns, indexes, written))
     except TimeoutError:
         detail = "no space in the producer's buffer in time: the record may or may not have been written"
         written.fail(written.left(), Problem("TIMEOUT", detail))
@@ -157,6 +170,10 @@ async def write_once(
         raise Problem("INVALID_ARGUMENT", "an idempotency key must be 1 to 200 visible ASCII characters")
     if acks is comet.Acks.NONE:
         raise Problem("INVALID_ARGUMENT", 'an idempotency key needs acks=1 or acks="all": acks=0 is never acknowledged')
+    if columns.delayed is not None:
+        raise Problem(
+            "INVALID_ARGUMENT", "an idempotency key is for records without a delay: give each delayed one a schedule_id"
+        )
     records = list(_rows(columns))
     return await producer.publish_once(topic, records, idempotency_key=key, acks=acks, timeout_ms=timeout_ms)
 
@@ -180,6 +197,7 @@ async def _one_by_one(
     values, keys, headers = columns.values, columns.keys, columns.headers
     times, partitions, ttls = columns.timestamps_us, columns.partitions, columns.ttls_ms
     for index in indexes:
+        later = NOT_DELAYED if columns.delayed is None else columns.delayed[index] or NOT_DELAYED
         try:
             delivery = await producer.send(
                 topic,
@@ -189,6 +207,9 @@ async def _one_by_one(
                 timestamp_us=None if times is None else times[index],
                 partition=None if partitions is None else partitions[index],
                 ttl_ms=None if ttls is None else ttls[index],
+                delay=later.delay,
+                due=later.due,
+                schedule_id=later.schedule_id,
             )
         except TopicNotFound:
             raise
@@ -198,18 +219,20 @@ async def _one_by_one(
             written.add(index, delivery)
 
 
-async def _many(producer: comet.Producer, catalog: Catalog, topic: str, columns: Columns, written: WriteResult) -> None:
+async def _many(
+    producer: comet.Producer, catalog: Catalog, topic: str, columns: Columns, indexes: Indexes, written: WriteResult
+) -> None:
     info = await catalog.topic(topic)
-    taken = _fitting(info, columns.values, written)
-    for partition, indexes in _by_partition(columns, taken, len(info.partitions)):
+    taken = _fitting(info, columns.values, indexes, written)
+    for partition, members in _by_partition(columns, taken, len(info.partitions)):
         try:
             bulk = await producer.send_many(
                 topic,
-                _chosen(columns.values, indexes),
-                keys=columns.keys and _chosen(columns.keys, indexes),
-                headers=columns.headers and _chosen(columns.headers, indexes),
-                timestamps_us=columns.timestamps_us and _chosen(columns.timestamps_us, indexes),
-                ttls_ms=columns.ttls_ms and _chosen(columns.ttls_ms, indexes),
+                _chosen(columns.values, members),
+                keys=columns.keys and _chosen(columns.keys, members),
+                headers=columns.headers and _chosen(columns.headers, members),
+                timestamps_us=columns.timestamps_us and _chosen(columns.timestamps_us, members),
+                ttls_ms=columns.ttls_ms and _chosen(columns.ttls_ms, members),
                 partition=partition,
             )
         except TopicNotFound:
@@ -217,25 +240,26 @@ async def _many(producer: comet.Producer, catalog: Catalog, topic: str, columns:
         except CometError as error:
             if isinstance(error, PartitionNotFound):
                 catalog.forget(topic)
-            written.fail(indexes, Problem.of(error))
+            written.fail(members, Problem.of(error))
         else:
-            written.add_many(indexes, bulk)
+            written.add_many(members, bulk)
 
 
 def _chosen(column: Sequence[T], indexes: Indexes) -> Sequence[T]:
     return column if len(indexes) == len(column) else [column[index] for index in indexes]
 
 
-def _fitting(info: TopicInfo, values: Sequence[bytes | None], written: WriteResult) -> Indexes:
-    """Indexes of records that are small enough for the topic: a larger one must not block the others."""
-    oversized = info.config.oversized(values)
+def _fitting(
+    info: TopicInfo, values: Sequence[bytes | None], indexes: Indexes, written: WriteResult
+) -> Indexes:  # fmt: skip
+    """Those of the indexes whose records are small enough for the topic: a larger one must not block the others."""
+    oversized = set(info.config.oversized(values)).intersection(indexes)
     for index in oversized:
         error = info.config.record_too_large(info.name, len(values[index] or b""))
         written.fail([index], Problem.of(error))
     if not oversized:
-        return range(len(values))
-    refused = set(oversized)
-    return [index for index in range(len(values)) if index not in refused]
+        return indexes
+    return [index for index in indexes if index not in oversized]
 
 
 def _by_partition(columns: Columns, taken: Indexes, partitions: int) -> Iterator[tuple[int | None, Indexes]]:

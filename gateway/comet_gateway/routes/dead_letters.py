@@ -299,6 +299,8 @@ def _edit(record: dict[str, Any]) -> Edit:
         if any(member in record for member in members)
     }
     columns = decode_body(msgspec.json.encode(record if "value" in given else {**record, "tombstone": True}), 1)
+    if columns.delayed is not None:
+        raise Problem("VALIDATION", "record: a dead letter is redriven now: leave delay_ms, due and schedule_id out")
     return Edit(
         frozenset(given),
         columns.values[0],

@@ -13,6 +13,9 @@
     ttl_ms                            milliseconds from the timestamp to its expiry, or -1: never; default: that of
                                       the topic
     partition                         default: by the key, or any
+    delay_ms | due                    when the record is written: after so many milliseconds, or at this time, as in
+                                      2026-12-01T09:30:00-05:00; that is its timestamp
+    schedule_id                       of a delayed record: it is stored once; default: a new one
 
 A body is one record, or {"records": [...]}; NDJSON has one record a line. Unknown, repeated or contradicting members
 refuse the whole body: none of its records is written.
@@ -23,13 +26,18 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from comet.errors import InvalidArgument
+from comet.errors import CometError, InvalidArgument
+from comet.limits import DELAY_MS_MAX
+from comet.producer.delayed_record import check_schedule_id, due_time
+from comet.schedules.spec import parse_time
+from comet.schedules.zones import EPOCH
 from comet.wire.record_ttl import check_ttl
 from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import INT64_MAX
@@ -72,6 +80,9 @@ class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
     timestamp_us: int | _Whole | str | UnsetType = UNSET
     ttl_ms: int | _Whole | str | UnsetType = UNSET
     partition: int | _Whole | UnsetType = UNSET
+    delay_ms: int | _Whole | str | UnsetType = UNSET
+    due: str | UnsetType = UNSET
+    schedule_id: str | UnsetType = UNSET
 
 
 class _PlainBody(Struct, forbid_unknown_fields=True, gc=False):
@@ -84,6 +95,17 @@ class _Body(RecordIn, forbid_unknown_fields=True, gc=False):
     records: list[RecordIn] | UnsetType = UNSET
 
 
+class Delayed(NamedTuple):
+    """When a delayed record is due, and the id of its schedule."""
+
+    delay: timedelta | None
+    due: datetime | None
+    schedule_id: str | None
+
+
+NOT_DELAYED: Final = Delayed(None, None, None)
+
+
 @dataclass(slots=True)
 class Columns:
     """Records by column. A column without any content is None."""
@@ -94,6 +116,7 @@ class Columns:
     timestamps_us: list[int | None] | None = None
     ttls_ms: list[int | None] | None = None
     partitions: list[int | None] | None = None
+    delayed: list[Delayed | None] | None = None
     # To find duplicates: the count of each member, and content that is not parsed.
     members: dict[str, int] = field(default_factory=dict)
     opaque: Sequence[bytes] = ()
@@ -205,6 +228,7 @@ def _plain_columns(records: Sequence[_Plain], members: dict[str, int] | None = N
 
 
 _NAMES: Final = RecordIn.__struct_fields__
+_DELAYED: Final = {"delay_ms", "due", "schedule_id"}
 _CONTENT: Final = ("value", "text", "base64", "tombstone")
 
 
@@ -228,6 +252,8 @@ def columns(records: Sequence[RecordIn], members: dict[str, int] | None = None) 
         found.partitions = [
             _each(index, count, _partition, partition) for index, partition in enumerate(given["partition"])
         ]
+    if given.keys() & _DELAYED:
+        found.delayed = [_each(index, count, _delayed, record) for index, record in enumerate(records)]
     found.members |= {name: count - column.count(UNSET) for name, column in given.items()}
     found.opaque = [bytes(raw) for name in ("value", "headers") for raw in given.get(name, ()) if raw is not UNSET]
     return found
@@ -302,6 +328,33 @@ def _partition(partition: float | UnsetType) -> int | None:
     if not 0 <= partition <= PARTITION_MAX:
         raise Wrong(f"`partition` must be from 0 to {PARTITION_MAX}")
     return partition
+
+
+def _delayed(record: RecordIn) -> Delayed | None:
+    delay_ms, due, schedule_id = record.delay_ms, record.due, record.schedule_id
+    if delay_ms is UNSET and due is UNSET and schedule_id is UNSET:
+        return None
+    if record.timestamp_us is not UNSET:
+        raise Wrong("`timestamp_us` of a delayed record is the time when it is due: leave it out")
+    try:
+        found = Delayed(
+            None if delay_ms is UNSET else timedelta(milliseconds=_delay_ms(delay_ms)),
+            None if due is UNSET else EPOCH + timedelta(microseconds=parse_time(due)),
+            None if schedule_id is UNSET else check_schedule_id(schedule_id),
+        )
+        due_time(found.delay, found.due)
+    except CometError as error:
+        raise Wrong(error.message) from None
+    return found
+
+
+def _delay_ms(delay_ms: float | str) -> int:
+    if isinstance(delay_ms, str) and not (len(delay_ms) <= 19 and delay_ms.isascii() and delay_ms.isdecimal()):
+        raise Wrong(f"`delay_ms` must be a number of milliseconds, not {delay_ms[:40]!r}")
+    delay_ms = int(delay_ms)
+    if not 0 <= delay_ms <= DELAY_MS_MAX:
+        raise Wrong(f"`delay_ms` must be from 0 to {DELAY_MS_MAX}, a year")
+    return delay_ms
 
 
 def _headers(raw: Raw | UnsetType) -> Pairs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from comet.limits import DELAY_MS_MAX
 from comet.settings.topic import TTL_MS_MAX
 from comet.types import TOPIC_NAME
 from comet_gateway.http.raw_route import path, query
@@ -33,6 +34,25 @@ _BASE64: Final[Schema] = {
     "contentEncoding": "base64",
     "pattern": "^([A-Za-z0-9+/]{4})*$|^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)$",
 }
+
+_DELAYED: Final[Schema] = {
+    "delay_ms": {
+        "anyOf": [
+            {"type": "integer", "minimum": 0, "maximum": DELAY_MS_MAX},
+            {"type": "string", "pattern": f"^({DIGITS})$"},
+        ],
+        "description": "The record is written after so many milliseconds. Excludes `due` and `timestamp_us`.",
+    },
+    "due": {
+        "type": "string", "maxLength": 200,
+        "description": "The record is written at this time, as in 2026-12-01T09:30:00-05:00. Excludes `delay_ms` and "
+        "`timestamp_us`.",
+    },
+    "schedule_id": {
+        "type": "string", "pattern": "^[A-Za-z0-9._:-]{1,200}$",
+        "description": "Of a delayed record: its schedule, which is stored once. Default: a new one.",
+    },
+}  # fmt: skip
 
 TOPIC: Final = path(
     "topic", "The topic's name.", {"type": "string", "pattern": f"^{TOPIC_NAME.pattern}$"}, example="quotes"
@@ -68,10 +88,10 @@ _CONTENTS: Final[dict[str, Schema]] = {
 }
 
 
-def _record_in(content: str, key: str) -> Schema:
+def _record_in(content: str, key: str, more: Schema | None = None) -> Schema:
     """A record with this content, or without any: an edit that keeps it."""
     other = "key_base64" if key == "key" else "key"
-    beside = {name: schema for name, schema in _BESIDE.items() if name != other}
+    beside = {name: schema for name, schema in _BESIDE.items() if name != other} | (more or {})
     return {
         "type": "object", "title": f"Record with {content or 'its content'} and {key}",
         "properties": ({content: _CONTENTS[content]} if content else {}) | beside,
@@ -81,11 +101,11 @@ def _record_in(content: str, key: str) -> Schema:
 
 RECORD_IN: Final[Schema] = {
     "title": "Record",
-    "anyOf": [_record_in(content, key) for content in _CONTENTS for key in ("key", "key_base64")],
+    "anyOf": [_record_in(content, key, _DELAYED) for content in _CONTENTS for key in ("key", "key_base64")],
 }
 RECORD_EDIT: Final[Schema] = {
     "title": "RecordEdit",
-    "anyOf": [*RECORD_IN["anyOf"], *(_record_in("", key) for key in ("key", "key_base64"))],
+    "anyOf": [_record_in(content, key) for content in (*_CONTENTS, "") for key in ("key", "key_base64")],
 }
 BODY: Final[Schema] = {
     "anyOf": [
@@ -110,6 +130,19 @@ RESULT: Final[Schema] = {
                 "duplicate": {"const": True, "description": "Written by an earlier request with the same key."},
             },
             "required": ["partition"], "additionalProperties": False,
+        },
+        {
+            "type": "object",
+            "properties": {
+                "schedule_id": {"type": "string", "description": "Of a delayed record: with it, it can be cancelled."},
+                "next_us": {
+                    **TEXT64,
+                    "description": "When it is due. Absent if an earlier request stored it, and it is written or "
+                    "cancelled by now.",
+                },
+                "duplicate": {"const": True, "description": "Stored by an earlier request with the same id."},
+            },
+            "required": ["schedule_id"], "additionalProperties": False,
         },
         {
             "type": "object", "properties": {"problem": _PROBLEM}, "required": ["problem"],
@@ -197,6 +230,10 @@ PRODUCE: Final[Schema] = {
                                 {"key": "USDDEM", "tombstone": True},
                             ]
                         },
+                    },
+                    "delayed": {
+                        "summary": "A record that is written in five minutes",
+                        "value": {"key": "EURUSD", "value": {"bid": 1.08}, "delay_ms": 300_000},
                     },
                 },
             },

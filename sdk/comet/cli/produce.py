@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
@@ -20,7 +22,8 @@ from comet.cli._output import note, print_json
 from comet.cli._records import parse_headers
 from comet.cli._values import format_rate
 from comet.errors import InvalidArgument
-from comet.units import count, format_bytes
+from comet.types import ScheduledReceipt
+from comet.units import count, format_bytes, time_text
 
 if TYPE_CHECKING:
     from comet import Producer
@@ -53,6 +56,12 @@ class How:
     partition: int | None
     headers: list[tuple[str, bytes]]
     ttl_ms: int | None
+    delay_ms: int | None = None
+    due: datetime | None = None
+
+    @property
+    def delayed(self) -> bool:
+        return self.delay_ms is not None or self.due is not None
 
 
 @guarded
@@ -92,6 +101,12 @@ async def produce(
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header for every record; may repeat."),
     ] = None,
     ttl: Ttl = "",
+    delay: Annotated[
+        str, typer.Option("--delay", metavar="TIME", help="Write the records after this time: 30s, 5m, 1d.")
+    ] = "",
+    due: Annotated[
+        str, typer.Option("--due", metavar="TIME", help="Write them at this time: 2026-12-01T09:30:00-05:00.")
+    ] = "",
     acks: Annotated[str, typer.Option("--acks", help="0, 1 or all: replicas that must have a record.")] = "1",
     compression: Annotated[str | None, typer.Option("--compression", help="lz4 or zstd.")] = None,
     keyring: Keyring = None,
@@ -109,7 +124,7 @@ async def produce(
     _check_together(template, count_, seed, file=file, csv=csv, separator=separator, key_field=key_field)
     generated = None if template is None else _generated(template, count_ or 1, seed)
     reader = CsvLines(key_field) if csv else PlainLines(separator, json_lines=json_lines, key_field=key_field)
-    how = How(topic, reader, partition, parse_headers(header or []), ttl_ms_of(ttl))
+    how = How(topic, reader, partition, parse_headers(header or []), ttl_ms_of(ttl), *_due_of(delay, due))
     sent = Sent()
     if file is None and generated is None and sys.stdin.isatty() and not quiet:
         note("one line is one record; Ctrl-D ends")
@@ -121,8 +136,37 @@ async def produce(
         async with comet.Producer(bootstrap, **options) as producer:
             sent.started = time.monotonic()
             lines = _lines(source, generated)
-            await _send_lines(producer, lines, how, sent, _progress(source, quiet))
-    _report(sent, quiet, json_output)
+            shown = _shown_receipt(quiet, json_output)
+            await _send_lines(producer, lines, how, sent, _progress(source, quiet), shown)
+    _report(sent, quiet, json_output and not how.delayed)
+
+
+def _due_of(delay: str, due: str) -> tuple[int | None, datetime | None]:
+    """The delay in milliseconds, or the time when the records are due. Raises InvalidArgument."""
+    if not delay and not due:
+        return None, None
+    from comet.producer.delayed_record import due_time
+
+    at: datetime | None = None
+    if due:
+        from comet.schedules.spec import parse_time
+        from comet.schedules.zones import EPOCH
+
+        at = EPOCH + timedelta(microseconds=parse_time(due))
+    return due_time(delay or None, at)
+
+
+def _shown_receipt(quiet: bool, json_output: bool) -> Callable[[ScheduledReceipt], None]:
+    """Prints the receipt of a delayed record, whose id is needed to cancel it."""
+
+    def shown(receipt: ScheduledReceipt) -> None:
+        if json_output:
+            due = {} if receipt.next_us is None else {"next_us": str(receipt.next_us)}
+            print(json.dumps({"topic": receipt.topic, "id": receipt.id, **due}))
+        elif not quiet:
+            print(receipt.id, time_text(receipt.next_us, "milliseconds") if receipt.next_us else "")
+
+    return shown
 
 
 def _check_together(
@@ -181,7 +225,12 @@ class _Input:
 
 
 async def _send_lines(
-    producer: Producer, chunks: AsyncIterator[list[bytes]], how: How, sent: Sent, progress: _Progress
+    producer: Producer,
+    chunks: AsyncIterator[list[bytes]],
+    how: How,
+    sent: Sent,
+    progress: _Progress,
+    shown: Callable[[ScheduledReceipt], None],
 ) -> None:
     """Sends each chunk of lines in one call; waits for acknowledgements a window behind."""
     waiting: deque[list[Awaitable[Any]]] = deque()
@@ -189,16 +238,18 @@ async def _send_lines(
         async for lines in chunks:
             waiting.append(await _send_chunk(producer, lines, how, sent))
             if len(waiting) >= CHUNKS_IN_FLIGHT_MAX:
-                await _all(waiting.popleft())
+                await _all(waiting.popleft(), shown)
             progress.update(sent)
         for deliveries in waiting:
-            await _all(deliveries)
+            await _all(deliveries, shown)
         how.reader.finish()
 
 
-async def _all(deliveries: list[Awaitable[Any]]) -> None:
+async def _all(deliveries: list[Awaitable[Any]], shown: Callable[[ScheduledReceipt], None]) -> None:
     for delivery in deliveries:
-        await delivery
+        receipt = await delivery
+        if isinstance(receipt, ScheduledReceipt):
+            shown(receipt)
 
 
 async def _send_chunk(producer: Producer, lines: list[bytes], how: How, sent: Sent) -> list[Awaitable[Any]]:
@@ -208,7 +259,7 @@ async def _send_chunk(producer: Producer, lines: list[bytes], how: How, sent: Se
     sent.taken += sum(map(len, lines)) + len(lines)
     if not values:
         return []
-    if not how.headers:
+    if not how.headers and not how.delayed:
         return [await producer.send_many(how.topic, values, keys=keys, partition=how.partition, ttl_ms=how.ttl_ms)]
     return [
         await producer.send(
@@ -218,6 +269,8 @@ async def _send_chunk(producer: Producer, lines: list[bytes], how: How, sent: Se
             headers=how.headers,
             partition=how.partition,
             ttl_ms=how.ttl_ms,
+            delay=None if how.delay_ms is None else how.delay_ms / 1000,
+            due=how.due,
         )
         for at, value in enumerate(values)
     ]

@@ -175,7 +175,7 @@ class AppTest:
     ) -> Receipt:  # fmt: skip
         """Writes a record, and returns when all handlers are done with it and with all that follows from it. Raises the
         first error of a handler, and SerdeError for a record that a handler could not decode."""
-        receipt = await self.producer.publish(
+        receipt: Receipt = await self.producer.publish(
             topic, value, key=key, headers=headers, timestamp_us=timestamp_us, ttl_ms=ttl_ms
         )
         await self.settle()

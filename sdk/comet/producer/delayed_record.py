@@ -76,11 +76,13 @@ def _milliseconds(delay: Any) -> int:
 
 def schedule_id_of(given: str | None, random: Random) -> str:
     """A new id for a record, or the given one. Raises InvalidArgument."""
-    if given is None:
-        return f"{random.getrandbits(128):032x}"
-    if isinstance(given, str) and _ID.fullmatch(given):
-        return given
-    raise InvalidArgument(f"a schedule_id has 1 to 200 letters, digits, '.', '_', ':' and '-', not {given!r}")
+    return f"{random.getrandbits(128):032x}" if given is None else check_schedule_id(given)
+
+
+def check_schedule_id(schedule_id: Any) -> str:
+    if isinstance(schedule_id, str) and _ID.fullmatch(schedule_id):
+        return schedule_id
+    raise InvalidArgument(f"a schedule_id has 1 to 200 letters, digits, '.', '_', ':' and '-', not {schedule_id!r:.80}")
 
 
 def refused_in_transaction() -> InvalidArgument:
