@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ import comet
 import comet.sync
 from comet.testing import broker
 from comet.wire.grpc_channel import GrpcChannel
+from comet_broker.schedules.changes import partition_of
 from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway
 from tests.link import Link
 from tests.robustness.process import BrokerProcess
@@ -34,15 +36,21 @@ async def address() -> AsyncIterator[str]:
         yield one.address
 
 
-async def written(address: str, last: bytes = b"last") -> list[comet.Record[bytes]]:
-    """The records of the topic up to one with this value."""
+async def written(address: str, count: int) -> list[comet.Record[bytes]]:
+    """The records of the topic, once there are so many."""
     found: list[comet.Record[bytes]] = []
-    async with asyncio.timeout(PATIENCE_S), comet.Consumer(address, TOPIC, start="earliest") as consumer:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        comet.Producer(address) as producer,
+        comet.Consumer(address, TOPIC, start="earliest") as consumer,
+    ):
         async for record in consumer:
+            if record.value == b"end":
+                break
             assert record.timestamp_us <= time.time_ns() // 1000, "written before it was due"
             found.append(record)
-            if record.value == last:
-                break
+            if len(found) == count:
+                await producer.publish(TOPIC, b"end")
     return found
 
 
@@ -58,8 +66,7 @@ async def test_a_record_is_written_when_it_is_due_with_its_content(address: str)
         receipt = await producer.publish(
             TOPIC, {"order": 4711}, key="4711", headers={"source": "web"}, ttl_ms=3_600_000, delay=SOON
         )
-        await producer.publish(TOPIC, b"last", delay="1s")
-    first, _ = await written(address)
+    (first,) = await written(address, 1)
     assert receipt == comet.ScheduledReceipt(TOPIC, receipt.id, first.timestamp_us)
     assert (first.key, first.value) == (b"4711", b'{"order":4711}')
     assert first.headers == [
@@ -68,17 +75,15 @@ async def test_a_record_is_written_when_it_is_due_with_its_content(address: str)
     ]  # fmt: skip
 
 
-async def test_records_come_in_the_order_of_their_due_times(address: str) -> None:
+async def test_records_of_one_leader_come_in_the_order_of_their_due_times(address: str) -> None:
     now = datetime.now(UTC)
+    ids = [f"order-{n}" for n in range(100) if partition_of(TOPIC, f"order-{n}") == 0]
     async with comet.Producer(address) as producer:
-        for after_ms in (900, 300, 700, 500):
-            await producer.send(TOPIC, b"%d" % after_ms, due=now + timedelta(milliseconds=after_ms))
-        await producer.publish(TOPIC, b"last", due=now + timedelta(seconds=1))
-        await producer.publish(TOPIC, b"overdue", due=now - timedelta(days=1))
-        await producer.publish(TOPIC, b"now")
-    found = values(await written(address))
-    assert [value for value in found if value not in {b"overdue", b"now"}] == [b"300", b"500", b"700", b"900", b"last"]
-    assert b"overdue" in found[:4]
+        for after_ms, schedule_id in zip((900, 300, -5_000, 700, 500), ids, strict=False):
+            due = now + timedelta(milliseconds=after_ms)
+            await producer.send(TOPIC, b"%d" % after_ms, due=due, schedule_id=schedule_id)
+        await producer.flush()
+    assert values(await written(address, 5)) == [b"-5000", b"300", b"500", b"700", b"900"]
 
 
 async def test_a_partition_is_that_of_the_key_or_the_given_one(address: str) -> None:
@@ -165,10 +170,9 @@ async def test_a_request_whose_answer_is_lost_is_written_once(address: str) -> N
     async with comet.Producer(address, connect=LosingChannel) as producer:
         deliveries = [await producer.send(TOPIC, b"%d" % n, delay=0) for n in range(50)]
         receipts = [await delivery for delivery in deliveries]
-        await producer.publish(TOPIC, b"last", delay="1s")
     assert not LosingChannel.lost
     assert receipts[0].duplicate
-    assert sorted(values(await written(address))) == sorted([*(b"%d" % n for n in range(50)), b"last"])  # type: ignore[type-var]
+    assert Counter(values(await written(address, 50))) == Counter(b"%d" % n for n in range(50))
 
 
 async def test_a_call_that_timed_out_is_repeated_under_its_id(address: str) -> None:
@@ -185,13 +189,12 @@ async def test_a_call_that_timed_out_is_repeated_under_its_id(address: str) -> N
             for _ in range(2):
                 again = await producer.publish(TOPIC, b"twice", delay=0, schedule_id="order-4711")
                 assert again.duplicate
-            await producer.publish(TOPIC, b"last", delay="1s")
-    assert values(await written(address)) == [b"first", b"once", b"last"]
+    assert values(await written(address, 2)) == [b"first", b"once"]
 
 
 async def test_a_cancelled_record_is_not_written(address: str) -> None:
     async with comet.Producer(address) as producer, comet.Admin(address) as admin:
-        gone = await producer.publish(TOPIC, b"gone", delay="1s")
+        gone = await producer.publish(TOPIC, b"gone", delay="4s")
         far = await producer.publish(TOPIC, b"far", delay="30d")
         found = await admin.schedules.list_schedules(TOPIC)
         assert {one.id: one.next_us for one in found.schedules} == {gone.id: gone.next_us, far.id: far.next_us}
@@ -200,8 +203,13 @@ async def test_a_cancelled_record_is_not_written(address: str) -> None:
         with pytest.raises(comet.ScheduleNotFound):
             await admin.schedules.cancel_schedule(TOPIC, gone.id)
         assert (await producer.publish(TOPIC, b"gone", delay="1s", schedule_id=gone.id)).next_us is None
-        await producer.publish(TOPIC, b"last", delay="1500ms")
-        assert values(await written(address)) == [b"last"]
+        assert gone.next_us is not None
+        after = datetime.fromtimestamp(gone.next_us / 1e6 + 0.5, UTC)
+        same_leader = next(
+            one for n in range(100) if partition_of(TOPIC, one := f"{n}") == partition_of(TOPIC, gone.id)
+        )
+        await producer.publish(TOPIC, b"last", due=after, schedule_id=same_leader)
+        assert values(await written(address, 1)) == [b"last"]
         assert not (await admin.schedules.list_schedules(TOPIC)).schedules
 
 
@@ -224,25 +232,24 @@ async def test_a_killed_broker_writes_each_record_once_when_it_is_back(tmp_path:
         async with comet.Admin(process.address) as admin:
             await admin.create_topic(TOPIC)
         async with comet.Producer(process.address, timeout_ms=60_000) as producer:
-            for _ in range(3):
+            for cycle in range(3):
                 deliveries = [await producer.send(TOPIC, b"%d" % n, delay=n / 200) for n in range(300)]
                 await asyncio.gather(*deliveries)
-                await fired(process.address)
+                await until_written(process.address, 310 * cycle + 1)
                 process.kill()
                 later = [asyncio.ensure_future(producer.publish(TOPIC, b"%d" % n, delay=0)) for n in range(300, 310)]
                 await asyncio.to_thread(process.start)
                 await asyncio.gather(*later)
-            await producer.publish(TOPIC, b"last", delay="3s")
-        found = values(await written(process.address))
+        found = Counter(values(await written(process.address, 3 * 310)))
     finally:
         process.kill()
-    assert sorted(found) == sorted([*(b"%d" % n for n in range(310)), *[b"%d" % n for n in range(310)] * 2, b"last"])  # type: ignore[type-var]
+    assert found == {b"%d" % n: 3 for n in range(310)}
 
 
-async def fired(address: str) -> None:
-    """Waits until some records were written."""
-    async with asyncio.timeout(PATIENCE_S), comet.Consumer(address, TOPIC, start="latest") as consumer:
-        await consumer.get()
+async def until_written(address: str, count: int) -> None:
+    async with asyncio.timeout(PATIENCE_S), comet.Consumer(address, TOPIC, start="earliest") as consumer:
+        for _ in range(count):
+            await consumer.get()
 
 
 # ---- gateway and command line
@@ -293,10 +300,11 @@ async def test_a_delayed_record_is_taken_at_each_door_that_writes(gateway: Gatew
             await http.post(url, json={"value": 1, "due": "tomorrow"}),
             await http.post(url, json={"value": 1, "delay_ms": 1}, headers={"Idempotency-Key": "a"}),
         ]
-        await http.post(url, json={"text": "last", "delay_ms": 1_000}, params={"acks": "0"})
-        found = [record for record in await written(gateway.broker) if record.value not in {b"now", b"last"}]
+        answer = await http.post(url, json={"text": "unacknowledged", "delay_ms": 0}, params={"acks": "0"})
+        ids.append(answer.json()["results"][0]["schedule_id"])
+        found = [record for record in await written(gateway.broker, 11) if record.value != b"now"]
     assert [one.json()["code"] for one in refused] == ["VALIDATION", "VALIDATION", "INVALID_ARGUMENT"]
-    texts = ["post", *(f"line {n}" for n in range(3)), "socket", *(f"command {n}" for n in range(3))]
+    texts = ["post", *(f"line {n}" for n in range(3)), "socket", *(f"command {n}" for n in range(3)), "unacknowledged"]
     by_id = {dict(record.headers)["comet-schedule-id"].decode(): record.value for record in found}
     assert len(found) == len(texts)
     assert [by_id[one] for one in ids] == [text.encode() for text in texts]
