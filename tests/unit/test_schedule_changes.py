@@ -180,6 +180,14 @@ def test_paused_and_resumed() -> None:
     assert changes.renewed(stopped, NOW, {}) is None
 
 
+def test_times_that_have_fired_do_not_come_again_when_a_clock_is_set_back() -> None:
+    first = changes.fired(made("every 1m"), NOW + 300 * SECOND, {}, 10)
+    assert first.after is not None
+    assert first.after.fired_us == NOW + 300 * SECOND
+    assert changes.resumed(changes.paused(first.after), NOW, {}).next_us == NOW + 360 * SECOND
+    assert changes.moved(first.after, "every 30s", NOW, {}).next_us == NOW + 330 * SECOND
+
+
 def test_one_that_is_due_once_keeps_its_time_over_a_pause() -> None:
     schedule = made(delay_ms=1_000)
     again = changes.resumed(changes.paused(schedule), NOW + DAY, {})

@@ -134,11 +134,11 @@ def _set_times(schedule: pb.Schedule, spec: Schedule, now_us: int, calendars: Ma
 
 
 def moved(schedule: pb.Schedule, spec_text: str, now_us: int, calendars: Mapping[str, Calendar]) -> pb.Schedule:
-    """With other times. A schedule that was paused stays so."""
+    """With other times, after those that have fired. A schedule that was paused stays so."""
     found = _copy(schedule)
     spec = parse_schedule(spec_text)
     _check_policy(found, spec)
-    _set_times(found, spec, now_us, calendars)
+    _set_times(found, spec, max(now_us, schedule.fired_us), calendars)
     found.paused = schedule.paused and not schedule.waits_for
     found.reason = schedule.reason if found.paused else ""
     return found
@@ -152,11 +152,12 @@ def paused(schedule: pb.Schedule, reason: str = "", waits_for: str = "") -> pb.S
 
 
 def resumed(schedule: pb.Schedule, now_us: int, calendars: Mapping[str, Calendar]) -> pb.Schedule:
-    """Active again; from now on, so that times meanwhile do not fire. One that is due once keeps its time."""
+    """Active again; from now on, so that times meanwhile do not fire, nor those that have fired, if a clock was set
+    back. One that is due once keeps its time."""
     found = _copy(schedule)
     spec = parse_schedule(found.spec)
     if not isinstance(spec, At):
-        _set_times(found, spec, now_us, calendars)
+        _set_times(found, spec, max(now_us, schedule.fired_us), calendars)
     _unpause(found)
     return found
 
