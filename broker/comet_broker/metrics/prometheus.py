@@ -140,6 +140,7 @@ def _broker(now: Statistics) -> Iterator[Metric]:
     yield from _memory(now["memory"])
     yield _throttled(now["quotas"])
     yield from _filters(now["filters"])
+    yield from _schedules(now["schedules"])
     yield _histogram(
         "comet_broker_ack_seconds",
         "Time from the append of a batch to its acknowledgement, with replication.",
@@ -166,6 +167,28 @@ def _filters(filters: Statistics) -> Iterator[Metric]:
         ("unfiltered_batches", "Batches sent as they were: no time for filters."),
     ):
         yield _counter(f"comet_broker_filter_{name}", about, [({}, filters[name])])
+
+
+def _schedules(schedules: Statistics) -> Iterator[Metric]:
+    kept = schedules["partitions"]
+    for name, about, value in (
+        ("schedules", "Schedules that this broker keeps.", sum(one["schedules"] for one in kept)),
+        ("schedules_due", "Schedules that are due and have not fired.", sum(one["due"] for one in kept)),
+        (
+            "schedules_late_seconds",
+            "How late the first one of them is.",
+            max((one["late_s"] for one in kept), default=0),
+        ),
+    ):
+        yield _gauge(f"comet_broker_{name}", about, [({}, value)])
+    for name, about in (
+        ("fired", "Records of schedules written."),
+        ("skipped", "Late times of schedules without a record."),
+        ("cancelled", "Schedules cancelled."),
+        ("paused", "Schedules that this broker has paused, as they cannot fire."),
+        ("put_off", "Attempts to fire that a topic refused for now."),
+    ):
+        yield _counter(f"comet_broker_schedules_{name}", about, [({}, schedules[name])])
 
 
 def _memory(memory: Statistics) -> Iterator[Metric]:

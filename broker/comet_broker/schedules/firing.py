@@ -63,8 +63,8 @@ class FiringCounts:
     fired: int = 0  # records
     skipped: int = 0  # late times without a record
     paused: int = 0  # schedules
+    cancelled: int = 0
     put_off: int = 0  # attempts that a topic refused for now
-    late_s: float = 0.0  # of the oldest schedule in the last transaction
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class Firing:
         self._publish = publish
         self._targets = targets
         self._calendars = calendars
-        self._counts = counts
+        self.counts = counts
         self._troubles: dict[str, _Trouble] = {}  # by topic
 
     async def fire_due(self) -> None:
@@ -142,8 +142,6 @@ class Firing:
                 break
             if trouble is not None and trouble.singly:
                 singly.add(topic)
-            if not found:
-                self._counts.late_s = (now_us - one.due_us) / 1e6
             found.append(one.key)
             size += one.size
         return found
@@ -230,9 +228,9 @@ class Firing:
             self._troubles.pop(topic, None)
         for key, after in batch.states.items():
             self._kept.stored(key, after)
-        self._counts.fired += batch.fired
-        self._counts.skipped += batch.skipped
-        self._counts.paused += sum(one is not None and one.paused for one in batch.states.values())
+        self.counts.fired += batch.fired
+        self.counts.skipped += batch.skipped
+        self.counts.paused += sum(one is not None and one.paused for one in batch.states.values())
 
     # ---- topics that refuse
 
@@ -241,7 +239,7 @@ class Firing:
         trouble = self._troubles.setdefault(topic, _Trouble())
         trouble.until = self._clock.monotonic() + trouble.pause_s
         trouble.pause_s = min(2 * trouble.pause_s, BACK_OFF_S_MAX)
-        self._counts.put_off += 1
+        self.counts.put_off += 1
         log.warning("schedules of topic %s fire later: %s", topic, error)
 
     async def _refuse(self, topic: str, keys: Sequence[bytes], error: CometError) -> None:
@@ -255,7 +253,7 @@ class Firing:
             (key,) = keys
             found, _ = await self._kept.read([key])
             await self._kept.write(key, paused(found[key], _refused(topic, error)))
-            self._counts.paused += 1
+            self.counts.paused += 1
 
 
 def _is_for_good(error: CometError) -> bool:

@@ -46,7 +46,6 @@ class Keeper:
         self.kept = kept
         self.firing = firing
         self.ready = False
-        self.cancelled = 0
         self._env = env
         self._calendars = calendars
         self._renew = False  # a calendar has changed
@@ -54,12 +53,15 @@ class Keeper:
 
     def statistics(self) -> dict[str, Any]:
         table = self.kept.table
+        now_us = self._env.clock.wall_us()
+        next_us = table.next_us() if self.ready else None
         return {
             "partition": self.kept.partition.index,
             "ready": self.ready,
             "schedules": table.count,
             "recurring": table.recurring,
-            "due": table.due_count(self._env.clock.wall_us()) if self.ready else 0,
+            "due": table.due_count(now_us) if self.ready else 0,
+            "late_s": 0.0 if next_us is None else max(now_us - next_us, 0) / 1e6,
         }
 
     # ---- life
@@ -230,7 +232,7 @@ class Keeper:
             if not dry_run:
                 written = await self.kept.write(key, after)
                 if after is None:
-                    self.cancelled += 1
+                    self.firing.counts.cancelled += 1
                 else:
                     after.revision = written
             return before if after is None else after

@@ -129,8 +129,7 @@ class Scheduler:
             "skipped": counts.skipped,
             "paused": counts.paused,
             "put_off": counts.put_off,
-            "cancelled": sum(keeper.cancelled for keeper in keepers),
-            "late_s": counts.late_s,
+            "cancelled": self._counts.cancelled,
         }
 
     async def ready(self, index: int) -> Keeper:
