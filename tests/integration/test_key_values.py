@@ -22,6 +22,7 @@ from comet_broker.key_values.table import KeyTable
 from tests.integration.stream_client import Call, Client
 
 ABSENT = -1
+HOUR_MS = 3_600_000
 FLUSHED = types.TopicConfig(flush=types.FLUSH_POLICY_ALWAYS)
 
 
@@ -362,6 +363,30 @@ async def test_a_watch_has_the_last_value_of_each_key_and_every_change(kv: comet
         assert (found[1].revision, found[1].ended) == (gone, found[0] and found[0].revision)
     with pytest.raises(comet.Closed):
         await anext(changes)
+
+
+async def test_entries_and_watches_say_when_a_value_expires(kv: comet.KV[int]) -> None:
+    await kv.put("lasting", 1)
+    await kv.put("lived", 1, ttl_ms=HOUR_MS)
+    async with kv.watch() as changes:
+        found = {entry.key: entry async for entry in _until_complete(changes)}
+        await kv.put("lived", 2, ttl_ms=2 * HOUR_MS)
+        await kv.put("lasting", 2)
+        found |= {b"%b again" % entry.key: entry for entry in [await anext(changes), await anext(changes)] if entry}
+    found[b"read"] = await kv.get("lived")  # type: ignore[assignment] # it has a value
+    hours = {
+        key: entry.expires_us and (entry.expires_us - entry.timestamp_us) / HOUR_MS for key, entry in found.items()
+    }
+    assert hours == {
+        b"lasting": 0, b"lived": 1_000, b"lived again": 2_000, b"lasting again": 0, b"read": 2_000,
+    }  # fmt: skip
+
+
+async def _until_complete(changes: comet.KVWatch[int]) -> AsyncIterator[comet.KVEntry[int]]:
+    async for entry in changes:
+        if entry is None:
+            return
+        yield entry
 
 
 async def test_a_watch_loses_and_repeats_nothing_while_keys_change(kv: comet.KV[int]) -> None:

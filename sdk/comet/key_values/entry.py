@@ -12,7 +12,7 @@ ENDED_HEADER: Final = "comet-ended-revision"  # of a tombstone: the revision tha
 
 class KVEntry(NamedTuple, Generic[T]):
     """A revision of a key. `value` is None if it deleted the key; `ended` is then the revision that had the value, if
-    the key was deleted by `KV.delete`.
+    the key was deleted by `KV.delete`. From `expires_us` on the key has no value, unless it was set again.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.KV(address, "quotes") as kv:
@@ -28,6 +28,7 @@ class KVEntry(NamedTuple, Generic[T]):
     revision: int  # the offset of the record
     timestamp_us: int
     ended: int | None = None
+    expires_us: int = 0  # microseconds since 1970; 0: never
 
     @property
     def deleted(self) -> bool:
@@ -35,11 +36,14 @@ class KVEntry(NamedTuple, Generic[T]):
         return self.value is None
 
 
-def entry(key: bytes, value: bytes | None, revision: int, timestamp_us: int, headers: Any, serde: Any) -> KVEntry[Any]:
+def entry(
+    key: bytes, value: bytes | None, revision: int, timestamp_us: int, headers: Any, expires_us: int, serde: Any
+) -> KVEntry[Any]:
     """The entry of a record whose headers are pairs. Raises SerdeError."""
     if value is None:
         return KVEntry(key, None, revision, timestamp_us, _ended(headers))
-    return KVEntry(key, value if serde is None else serde.decode(value), revision, timestamp_us)
+    decoded = value if serde is None else serde.decode(value)
+    return KVEntry(key, decoded, revision, timestamp_us, expires_us=expires_us)
 
 
 def _ended(headers: Any) -> int | None:

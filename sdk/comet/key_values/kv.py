@@ -99,6 +99,7 @@ class KV(Generic[T]):
         self.topic = check_topic_name(topic)
         self._addresses = addresses
         self._seams = seams
+        self._clock_us = world.clock_us
         client = Client(addresses, name=name, connect=world.connect, random=world.random)
         self._calls = KeyCalls(client, self.topic, timeout_ms / 1000, create)
         self._serde = serde_of(type)
@@ -224,7 +225,7 @@ class KV(Generic[T]):
 
     def watch(self, prefix: Key = b"", *, key: Key | None = None) -> KVWatch[T]:
         """Follows the keys with this prefix, or one key: yields the last value of each, then None once, then every
-        change as it is committed.
+        change as it is committed. No entry says that a value has expired: compare its `expires_us` with the clock.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.KV(address, "quotes") as kv:
@@ -242,7 +243,8 @@ class KV(Generic[T]):
         b'1.09'
         """
         name, start = None if key is None else _key(key), _prefix(prefix)
-        return KVWatch(Watched(name, start, _Pages(self, name, start).next, self._consumer, self._serde))
+        pages = _Pages(self, name, start)
+        return KVWatch(Watched(name, start, pages.next, self._consumer, self._serde, self._clock_us))
 
     def _consumer(self, partitions: list[int]) -> Consumer[bytes]:
         return Consumer(self._addresses, self.topic, partitions=partitions, **self._seams)
@@ -328,7 +330,9 @@ class KV(Generic[T]):
     def _entry(self, record: pb.Record) -> KVEntry[T]:
         value = record.value if record.HasField("value") else None
         headers = [(header.name, header.value) for header in record.headers]
-        return entry(record.key, value, record.offset, record.timestamp_us, headers, self._serde)
+        return entry(
+            record.key, value, record.offset, record.timestamp_us, headers, record.expires_us, self._serde
+        )  # fmt: skip
 
 
 class _Pages:

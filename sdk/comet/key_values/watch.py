@@ -9,13 +9,15 @@ record at or before the revision that was shown of its key is left out.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import repeat
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from comet.consumer.consumer import Consumer
 from comet.errors import Closed
 from comet.key_values.entry import KVEntry, entry
+from comet.values.record import Record
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ class Watched(NamedTuple):
     next_page: Callable[[], Coroutine[Any, Any, Page]]
     consumer: Callable[[list[int]], Consumer[bytes]]
     serde: Any
+    clock_us: Callable[[], int]
 
 
 class KVWatch(Generic[T]):
@@ -62,6 +65,7 @@ class KVWatch(Generic[T]):
         self._starts: dict[int, int] = {}  # by partition, where its records are followed from
         self._shown: dict[int, dict[bytes, int]] = {}  # by partition, the revisions from there on that were yielded
         self._consumer: Consumer[bytes] | None = None
+        self._changes: Iterator[tuple[Record[bytes], int]] = iter(())  # what is left of a batch, with expiry times
         self._closed = False
         self._complete = False
 
@@ -105,21 +109,36 @@ class KVWatch(Generic[T]):
             await self._consumer.seek(start, partition=partition)
 
     async def _next_change(self) -> KVEntry[T]:
-        assert self._consumer is not None
         watched = self._watched
         while True:
-            record = await self._consumer.get()
-            assert record is not None, "without a timeout it waits"
+            record, expires_us = await self._next_record()
             key = record.key
             if key is None or (key != watched.key if watched.key is not None else not key.startswith(watched.prefix)):
                 continue
-            shown = self._shown.get(record.partition)
-            if shown:
-                if record.offset <= shown.get(key, -1):
-                    continue
-                if record.offset > max(shown.values()):
-                    shown.clear()
-            return entry(key, record.value, record.offset, record.timestamp_us, record.headers, watched.serde)
+            if 0 < expires_us <= watched.clock_us() or self._was_shown(record.partition, key, record.offset):
+                continue
+            value, at_us, headers = record.value, record.timestamp_us, record.headers
+            return entry(key, value, record.offset, at_us, headers, expires_us, watched.serde)
+
+    async def _next_record(self) -> tuple[Record[bytes], int]:
+        """The next record, and when it expires."""
+        assert self._consumer is not None
+        while (found := next(self._changes, None)) is None:
+            batch = await self._consumer.get_batch()
+            assert batch is not None, "without a timeout it waits"
+            self._changes = zip(batch.records(), batch.expiry or repeat(0), strict=False)
+        return found
+
+    def _was_shown(self, partition: int, key: bytes, offset: int) -> bool:
+        """Whether the entries, or a record before this one, had this revision of the key."""
+        shown = self._shown.get(partition)
+        if not shown:
+            return False
+        if offset <= shown.get(key, -1):
+            return True
+        if offset > max(shown.values()):
+            shown.clear()
+        return False
 
     async def close(self) -> None:
         """Ends the watch."""

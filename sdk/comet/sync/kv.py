@@ -172,7 +172,7 @@ class KV(Generic[T]):
 
     def watch(self, prefix: Key = b"", *, key: Key | None = None) -> KVWatch[T]:
         """Follows the keys with this prefix, or one key: yields the last value of each, then None once, then every
-        change as it is committed.
+        change as it is committed. No entry says that a value has expired: compare its `expires_us` with the clock.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.KV(address, "quotes") as kv:
