@@ -1,10 +1,12 @@
 """The feed: takes quotes and trades from a provider and produces them. `python -m comet_demo.feed --provider NAME`.
 
-    provider ─► Backlog ─► Producer ─► quotes, trades      keyed by symbol: one instrument stays in one partition
+    provider ─► Backlog ─┬─► Producer ─► quotes, trades    keyed by symbol: one instrument stays in one partition
+                         └─► LatestQuotes ─► quotes.latest
 
 A live market does not wait. It is written with acks=0. Events that cannot be written within two seconds are dropped,
 oldest first, counted and logged, so that displayed quotes are never late. A file waits for the broker: each fifth of a
-second of its time is acknowledged before the next. Deleted topics are created again.
+second of its time is acknowledged before the next. Deleted topics are created again. The latest quotes do not wait for
+anything, see there.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Final
 import comet
 from comet.processes.program import run, until_stopped
 from comet.sources.replay import spans
+from comet_demo.latest_quotes import LatestQuotes
 from comet_demo.model import EARLY_US, TOPIC, TRADES, Quote, ensure_topics, now_us
 from comet_demo.providers import Event, Provider
 from comet_demo.providers.choose import add_options, chosen
@@ -117,6 +120,7 @@ class Feed:
         self._ahead_us = math.inf  # of the market before this machine's clock; the minimum: one wrong time is harmless
         self._changed = asyncio.Event()
         self._ended = False
+        self._latest = LatestQuotes(bootstrap)
         self._producer = comet.Producer(
             bootstrap,
             name="feed",
@@ -136,13 +140,16 @@ class Feed:
         loop = asyncio.get_running_loop()
         reporting = loop.create_task(self._report())
         reading = loop.create_task(self._read())
+        showing = loop.create_task(self._latest.run())
         try:
             await self._write()
             await reading  # raises the provider's error
+            await self._latest.finish()
         finally:
-            for task in (reporting, reading):
+            for task in (reporting, reading, showing):
                 task.cancel()
-            await asyncio.gather(reporting, reading, return_exceptions=True)
+            await asyncio.gather(reporting, reading, showing, return_exceptions=True)
+            await self._latest.close()
             # Live events that are too old are counted, and are not an error.
             with suppress(*((comet.CometError,) if self._provider.live else ())):
                 await self._producer.close()
@@ -173,6 +180,7 @@ class Feed:
             events = self._backlog.take(loop.time())
             self._changed.set()  # there may be room again
             if events:
+                self._latest.add(events)
                 # A replay may write minutes of market time in a moment. Both topics advance together, else one topic's
                 # records would be late for a reader of both.
                 for part in [events] if self._provider.live else spans(events, SPAN_US, attrgetter("timestamp_us")):

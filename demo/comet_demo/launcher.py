@@ -91,7 +91,7 @@ def _start_and_watch(quote_table: QuoteTable, crew: Crew, options: Options) -> N
     others: list[Child] = []  # restarted when they end
     if own:
         _print(f"Dashboard: {at.url}\nPrices:    {at.url}quotes" if at.url else f"No dashboard. {at.lacks}")
-        seeded = _flags(bootstrap=at.address, seed=options.market["seed"])
+        seeded = _flags(bootstrap=at.address, seed=options.market["seed"], gateway=at.url or None)
         others.append(crew.start("life", "comet_demo.sample_workload", *seeded))
         others.append(crew.start("paper", "comet_demo.paper_trading", *_flags(bootstrap=at.address)))
     if options.spark or (own and options.spark is None):

@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 TOPIC: Final = "quotes"
 TRADES: Final = "trades"
+LATEST: Final = "quotes.latest"  # the last quote of each symbol, while it is current
 FILLS: Final = "paper.fills"
 BARS: Final = {"1s": "quotes.bars.1s", "1m": "quotes.bars.1m", "5m": "quotes.bars.5m"}
 STATS: Final = "quotes.stats"
@@ -26,14 +27,18 @@ DEAD_ORDERS: Final = "orders.dead"
 EARLY_US: Final = 5_000_000  # records from further in the future are dropped: they would make all others late
 _HOUR_MS: Final = 3_600_000
 _LIVE: Final = {"partitions": 4, "consistency": "available", "retention_ms": _HOUR_MS}
+LATEST_TTL_MS: Final = 15_000  # a symbol that has not been quoted for so long has no current price
+_TABLE: Final = {  # small segments: only full ones are compacted
+    "partitions": 1, "cleanup_policy": "compact", "record_ttl_ms": LATEST_TTL_MS, "segment_bytes": 1 << 20,
+}  # fmt: skip
 _RESULT: Final = {"partitions": 1, "consistency": "consistent", "retention_ms": _HOUR_MS}
 LAYOUT: Final[dict[str, dict[str, Any]]] = (
-    {TOPIC: _LIVE, TRADES: _LIVE}
+    {TOPIC: _LIVE, TRADES: _LIVE, LATEST: _TABLE}
     | {name: _RESULT | ({"partitions": 2} if ".bars." in name else {}) for name in RESULTS}
     | {FILLS: _RESULT | {"partitions": 4, "retention_ms": 24 * _HOUR_MS}}  # the positions of paper trading
     | {ORDERS: {"partitions": 3, "retention_ms": _HOUR_MS}, DEAD_ORDERS: {"partitions": 1, "retention_ms": _HOUR_MS}}
 )
-MARKET: Final = (TOPIC, TRADES, *RESULTS, FILLS)
+MARKET: Final = (TOPIC, TRADES, LATEST, *RESULTS, FILLS)
 
 SYMBOL_CHARACTERS_MAX: Final = 40
 PRICE_MAX: Final = 1e15

@@ -6,16 +6,21 @@ orders ──► matching       two members, which keep up
        ├─► audit          slower than the orders come: it falls behind
        └─► settlement     a share group; orders that it cannot settle become dead letters in orders.dead
 quotes ──► reports        works in bursts: its lag goes up and down
+orders ──► an alert       at the gateway: more large purchases than usual
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from contextlib import suppress
+import json
+import logging
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException
 from itertools import count
 from random import Random
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import comet
 from comet.processes.program import run, until_stopped
@@ -30,6 +35,20 @@ AGAIN_MS: Final = 400
 EMPTY_SHARE: Final = 0.01  # of all orders, with size 0
 LARGE_SHARE: Final = 0.005  # too large to settle
 LARGE: Final = 1_000_000
+# Three large purchases a minute are usual, so it fires now and then.
+ALERT: Final[dict[str, Any]] = {
+    "name": "many large purchases",
+    "kind": "count",
+    "topic": ORDERS,
+    "filter": f"side = buy && quantity >= {LARGE}",
+    "threshold": 3,
+    "window_s": 60,
+    "severity": "warning",
+    "channels": [{"type": "browser"}],
+}
+GATEWAY_S: Final = 3.0  # for an answer
+
+log = logging.getLogger("comet_demo.sample_workload")
 
 
 class Trader:
@@ -129,7 +148,37 @@ async def keep(bootstrap: str) -> None:
             await ensure_topics(bootstrap, [DEAD_ORDERS])
 
 
-async def live(bootstrap: str, random: Random) -> None:
+async def set_alert(gateway: str) -> None:
+    """Creates the alert once the gateway takes it."""
+    while True:
+        try:
+            await asyncio.to_thread(create_alert, gateway)
+        except (OSError, HTTPException, ValueError) as error:
+            log.warning("the alert cannot be created, retrying: %s", error)
+            await asyncio.sleep(KEEP_S)
+        else:
+            return
+
+
+def create_alert(gateway: str) -> None:
+    """Creates the alert unless one has its name, as `comet alert create` does. Raises OSError, HTTPException,
+    ValueError."""
+    names = [alert["rule"]["name"] for alert in _answer(gateway, "GET")["items"]]
+    if ALERT["name"] not in names:
+        _answer(gateway, "POST", json.dumps(ALERT))
+
+
+def _answer(gateway: str, method: str, body: str | None = None) -> Any:
+    with closing(HTTPConnection(urlsplit(gateway).netloc, timeout=GATEWAY_S)) as connection:
+        connection.request(method, "/v1/alerts", body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
+    if answer.status not in (200, 201):
+        raise ValueError(f"status {answer.status}: {text[:200]!r}")
+    return json.loads(text)
+
+
+async def live(bootstrap: str, random: Random, gateway: str | None = None) -> None:
     """Runs the whole workload until it is cancelled."""
     await ensure_topics(bootstrap, [TOPIC, ORDERS, DEAD_ORDERS])
     async with asyncio.TaskGroup() as group:
@@ -140,6 +189,8 @@ async def live(bootstrap: str, random: Random) -> None:
         group.create_task(settle(bootstrap))
         group.create_task(report(bootstrap))
         group.create_task(keep(bootstrap))
+        if gateway is not None:
+            group.create_task(set_alert(gateway))
 
 
 def main() -> None:
@@ -148,8 +199,9 @@ def main() -> None:
     )
     parser.add_argument("--bootstrap", default="localhost:9092")
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--gateway", metavar="URL", help="where the alert is created, such as http://localhost:8080")
     options = parser.parse_args()
-    comet.run(until_stopped(live(options.bootstrap, Random(options.seed))))
+    comet.run(until_stopped(live(options.bootstrap, Random(options.seed), options.gateway)))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import httpx
 import pytest
 
 import comet
@@ -20,14 +21,30 @@ from comet.processes.child import Child, python_module
 from comet.processes.ports import HeldPorts
 from comet.processes.program import run
 from comet_demo import feed as feeding
-from comet_demo import sample_workload
+from comet_demo import latest_quotes, sample_workload
 from comet_demo.feed import Feed
-from comet_demo.model import DEAD_ORDERS, FILLS, INSTRUMENTS, MARKET, TOPIC, TRADES, Fill, Quote, Trade, ensure_topics
+from comet_demo.model import (
+    DEAD_ORDERS,
+    FILLS,
+    INSTRUMENTS,
+    LATEST,
+    LATEST_TTL_MS,
+    MARKET,
+    ORDERS,
+    TOPIC,
+    TRADES,
+    Fill,
+    Order,
+    Quote,
+    Trade,
+    ensure_topics,
+)
 from comet_demo.paper_trading import Paper, last_fills
 from comet_demo.providers import Event, Provider
 from comet_demo.providers.public_feeds import Coinbase, SocketProvider
 from comet_demo.providers.replay import ReplayProvider
 from comet_demo.providers.synthetic import SyntheticProvider
+from tests.integration.live_gateway import live_gateway
 from tests.market import servers
 from tests.waiting import until
 
@@ -78,6 +95,43 @@ async def test_everything_of_a_file_arrives_by_symbol_in_order(tmp_path: Path) -
     for symbol in {quote.symbol for quote in quotes}:
         times = [quote.timestamp_us for quote in quotes if quote.symbol == symbol]
         assert times == sorted(times)
+
+
+async def latest(address: str) -> dict[str, comet.KVEntry[Quote]]:
+    async with comet.KV(address, LATEST, type=Quote) as kv:
+        return {entry.key.decode(): entry for entry in await kv.entries()}
+
+
+async def test_the_latest_quote_of_each_symbol_is_written_and_expires() -> None:
+    """Of a market that has ended, too. Quotes that are replaced at once are not written."""
+    moments: list[list[Event]] = [
+        [Quote(name, at - 0.01, at + 0.01, 1, 1, at, 0, number), Trade(name, 1.0, 1, "buy", number)]
+        for number, at in enumerate((100.0, 101.0, 102.0), 1)
+        for name in ("A", "B")
+    ]
+    async with comet.testing.broker() as broker, comet.Admin(broker.address) as admin:
+        await ensure_topics(broker.address)
+        await patient(Given(*moments * 100), broker.address)
+        found = await latest(broker.address)
+        written = sum((await admin.offsets(LATEST, "latest")).values())
+    assert {name: entry.value and entry.value.last for name, entry in found.items()} == {"A": 102.0, "B": 102.0}
+    assert {entry.expires_us - entry.timestamp_us for entry in found.values()} == {LATEST_TTL_MS * 1_000}
+    assert all(entry.timestamp_us > 1_000_000_000 for entry in found.values()), "from the time of writing"
+    assert written < 300, "of 600 quotes"
+
+
+def test_the_latest_quotes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latest_quotes, "SYMBOLS_MAX", 2)
+
+    async def waiting() -> list[str]:
+        writing = latest_quotes.LatestQuotes("127.0.0.1:1")
+        for name in "ABAC":
+            writing.add([Quote(name, 1.0, 1.0, 1, 1, 1.0, 0, 1)])
+        found = list(writing._waiting)
+        await writing.close()
+        return found
+
+    assert asyncio.run(waiting()) == ["B", "C"]
 
 
 class Halved(Given):
@@ -202,6 +256,39 @@ async def test_a_topic_of_dead_letters_that_is_deleted_is_there_again(monkeypatc
         await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_the_alert_of_the_workload_has_a_filter_and_is_created_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_workload, "KEEP_S", 0.01)
+    create, tries = sample_workload.create_alert, iter((OSError("nothing listens"), None))
+
+    def fail_first(gateway: str) -> None:
+        if error := next(tries, None):
+            raise error
+        create(gateway)
+
+    monkeypatch.setattr(sample_workload, "create_alert", fail_first)
+    async with (
+        live_gateway({ORDERS: 1}) as gateway,
+        httpx.AsyncClient(base_url=gateway.url) as client,
+        comet.Producer(gateway.broker) as producer,
+    ):
+
+        async def alerts() -> list[Any]:
+            found: list[Any] = (await client.get("/v1/alerts")).json()["items"]
+            return found
+
+        await asyncio.wait_for(sample_workload.set_alert(f"{gateway.url}/"), WITHIN_S)
+        await asyncio.wait_for(sample_workload.set_alert(f"{gateway.url}/"), WITHIN_S)
+        assert [one["rule"]["name"] for one in await alerts()] == ["many large purchases"]
+        async with asyncio.timeout(WITHIN_S):
+            while (await alerts())[0]["state"] != "firing":  # it counts from its first look at the topic on
+                for id_, (side, size) in enumerate([("sell", 1_000_000), ("buy", 10), ("buy", 1_000_000)]):
+                    await producer.send(ORDERS, Order(id_, "A", side, size, 1.0, "ada", 0), key="A")
+        async with comet.Consumer(
+            gateway.broker, ORDERS, type=Order, start="earliest", filter=sample_workload.ALERT["filter"]
+        ) as large:
+            assert [(await anext(large)).value.id for _ in range(4)] == [2] * 4
+
+
 @asynccontextmanager
 async def process(data: Path, port: int) -> AsyncGenerator[Child, None]:
     """A broker that is killed at the end."""
@@ -234,9 +321,10 @@ async def test_a_live_market_outlives_its_broker_and_goes_on_with_what_is_new_ev
         sent = one.counts.sent
         assert await until(lambda: one.counts.sent > sent + 300, within_s=WITHIN_S)
         first = (await read(address, TOPIC, Quote, 1))[0]
+        newest = await read(address, LATEST, Quote, len(INSTRUMENTS))
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    assert first.timestamp_us > gone_us - 1_000_000
+    assert min(first.timestamp_us, *(one.timestamp_us for one in newest)) > gone_us - 1_000_000
     assert f"{one.counts.dropped:,} dropped" in str(one.counts)
 
 
