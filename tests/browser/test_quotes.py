@@ -17,6 +17,7 @@ from tests.browser.conftest import Stage, live, shot, told, watched
 from tests.waiting import until
 
 PAUSE_S = 0.2  # between quotes of a steady price
+LIFE_MS = 2_000  # of latest quotes; after it, nothing is current
 _numbers = itertools.count()
 
 
@@ -189,6 +190,66 @@ async def test_a_feed_that_stopped_has_its_last_price_with_its_time(page: Page, 
         await expect(page.locator(".price [data-field]")).to_have_text("227.50")
         await expect(page.locator('[data-field="delay"]')).to_have_text("–")
         await shot(page, "quotes-stopped")
+
+
+async def test_a_quote_that_expires_is_no_current_price_any_more(page: Page, stage: Stage) -> None:
+    """And it is one again with the next quote, although the page is open all along."""
+    async with feeding(stage) as feed, latest_of(stage, feed) as latest:
+        await feed.past("AAPL", 227.5, 60)
+        async with latest.steady("AAPL", 228.0):
+            await page.goto(stage.at(f"{feed.at}&panes=2"))
+            await live(page)
+            shown = page.locator(".price [data-field]")
+            await expect(shown).to_have_text("228.00")
+            assert await _label_pixels(page), "the chart has a label with the newest price"
+        await expect(shown).to_have_text("no current quote")
+        await expect(page.locator(".change")).to_contain_text("last 228.00 at")
+        await expect(row(page, "AAPL").get_by_role("cell").nth(1)).to_have_text("no quote")
+        await expect(page.locator('[data-field="bid"]')).to_have_text("–")
+        assert not await _label_pixels(page), "but not with an old one"
+        await axe(page)
+        await shot(page, "quotes-expired")
+        await page.set_viewport_size({"width": 390, "height": 900})
+        await shot(page, "quotes-expired-narrow")
+        async with latest.steady("AAPL", 229.0):
+            await expect(shown).to_have_text("229.00")
+
+
+class Latest(Feed):
+    """The latest quotes of a feed, which live for a short time."""
+
+    async def quote(self, symbol: str, last: float, *, size: int = 0, ago_s: float = 0.0) -> None:
+        value = {"bid": last - 0.01, "ask": last + 0.01, "last": last}
+        await self._producer.send(self.topic, value, key=symbol.encode(), ttl_ms=LIFE_MS)
+
+
+@asynccontextmanager
+async def latest_of(stage: Stage, feed: Feed) -> AsyncIterator[Latest]:
+    topic = f"{feed.topic}.latest"
+    async with comet.Admin(stage.broker) as admin, comet.Producer(stage.broker) as producer:
+        await admin.create_topic(topic, cleanup_policy="compact")
+        yield Latest(producer, topic)
+
+
+async def _label_pixels(page: Page) -> int:
+    """The number of pixels right of the chart's prices in the colours of its newest price."""
+    return await page.evaluate(  # type: ignore[no-any-return] # a number
+        """() => {
+            const canvas = document.querySelector('[data-chart="price"] canvas');
+            const probe = document.body.appendChild(document.createElement("i"));
+            const rgb = ["--up", "--down"].map((name) => {
+                probe.style.color = `var(${name})`;
+                return getComputedStyle(probe).color.match(/[0-9]+/g).map(Number);
+            });
+            probe.remove();
+            const left = canvas.width - Math.round((30 * canvas.width) / canvas.clientWidth);
+            const { data } = canvas.getContext("2d").getImageData(left, 0, canvas.width - left, canvas.height);
+            let count = 0;
+            for (let at = 0; at < data.length; at += 4)
+                if (rgb.some((one) => [0, 1, 2].every((part) => Math.abs(one[part] - data[at + part]) < 3))) count += 1;
+            return count;
+        }"""
+    )
 
 
 async def test_what_is_no_quote_is_counted_and_said(page: Page, stage: Stage) -> None:

@@ -15,7 +15,7 @@ import comet
 import comet.testing
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
-from comet_gateway.dashboard import analytics, candle_history, quotes
+from comet_gateway.dashboard import analytics, candle_history, latest_quotes, quotes
 from comet_gateway.dashboard.backfill import BackfillRecord, Past, Stretch
 from comet_gateway.dashboard.quotes import QuoteFeed, QuoteFeeds
 from comet_gateway.http.problems import Problem
@@ -85,7 +85,7 @@ async def test_the_past_and_what_comes_are_one() -> None:
         assert (seen.records, seen.delay_ms is not None, seen.symbol) == (1, True, "A")
         assert seen.partition is not None
         # A minute is shown once what comes late to the one before has come.
-        settled_us = feed.symbols["A"].latest.time_us + quotes.SETTLED_US
+        settled_us = feed.symbols["A"].latest.tick.time_us + quotes.SETTLED_US
         minutes = feed.snapshot(PageRequest("/quotes", query={"symbol": "A", "step": "1m"}), settled_us).candles
         assert minutes is not None
         assert minutes.forming is not None
@@ -194,7 +194,7 @@ async def test_nothing_is_counted_twice_when_the_feed_fails_while_the_past_is_re
         await producer.flush()
         await until(lambda: feed.records == 2, "what comes is seen again")
         # A minute is shown once what comes late to the one before has come.
-        settled_us = feed.symbols["A"].latest.time_us + quotes.SETTLED_US
+        settled_us = feed.symbols["A"].latest.tick.time_us + quotes.SETTLED_US
         seen = feed.snapshot(PageRequest("/quotes", query={"step": "1m"}), settled_us)
         assert seen.quotes["A"].first == 3.0
         assert (seen.quotes["A"].records, seen.quotes["A"].volume) == (5, 5)
@@ -320,3 +320,152 @@ async def test_a_page_of_history_says_what_is_wrong(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(candle_history, "RECORDS_MAX", 0)  # nothing is read
         page = await history(found, before_us)
         assert (page["close"], page["begins"]) == ([], candle_history.TOO_MANY)
+
+
+HOUR_US = 3_600_000_000
+HOUR_MS = HOUR_US // 1_000
+
+
+def later(feed: QuoteFeed, hours: float) -> facts.Quotes:
+    return feed.snapshot(PageRequest("/quotes"), time.time_ns() // 1000 + int(hours * HOUR_US))
+
+
+def current(seen: facts.Quotes) -> dict[str, float | None]:
+    """The prices that are shown as current."""
+    return {
+        name: quote.last for name, quote in seen.quotes.items() if not 0 < quote.expires_us <= seen.time_us
+    }  # fmt: skip
+
+
+def price(last: float, **more: Any) -> dict[str, Any]:
+    return {"bid": last - 1, "ask": last + 1, "last": last} | more
+
+
+@asynccontextmanager
+async def market(**limits: Any) -> AsyncIterator[tuple[comet.testing.TestBroker, comet.Producer, QuoteFeeds]]:
+    """A broker with quotes, and their latest ones, which expire after an hour."""
+    async with (
+        comet.testing.broker({"quotes": 2}) as broker,
+        comet.Admin(broker.address) as admin,
+        comet.Producer(broker.address) as producer,
+        feeds(broker.address, **limits) as found,
+    ):
+        await admin.create_topic("quotes.latest", partitions=3, cleanup_policy="compact", record_ttl_ms=HOUR_MS)
+        yield broker, producer, found
+
+
+async def test_the_latest_quotes_are_the_keys_of_their_topic_until_they_expire() -> None:
+    async with market() as (broker, producer, found), comet.KV(broker.address, "quotes.latest", type=dict) as latest:
+        await write(producer, 100.0, ago_s=30)
+        await write(producer, 50.0, symbol="B", ago_s=1)
+        await producer.flush()
+        await latest.put("A", price(101.0))
+        await latest.put("OLD", price(7.0), ttl_ms=1)
+        await latest.put("GONE", price(7.0))
+        await latest.delete("GONE")
+        feed = found.feed("quotes")
+        await until(lambda: feed.state == "live" and feed.latest.begun.is_set(), "all is read")
+        seen = look(feed)
+        assert current(seen) == {"A": 101.0}, "B is in the log alone: its feed has stopped"
+        assert (seen.partition, seen.offset, seen.latest_topic) == (None, 0, "quotes.latest")
+        assert seen.quotes["B"].last == 50.0
+        assert current(later(feed, 1.5)) == {}
+
+        revision = await latest.put("A", price(102.0, timestamp_us=time.time_ns() // 1000))
+        await until(lambda: current(look(feed)) == {"A": 102.0}, "a change is followed")
+        assert look(feed).offset == revision
+        await write(producer, 55.0, symbol="A")
+        await write(producer, 56.0, symbol="B")
+        await write(producer, 57.0, symbol="C")
+        await producer.flush()
+        await until(lambda: feed.records == 3, "new records come")
+        assert current(look(feed)) == {"A": 102.0}, "records of the topic itself make no current quote"
+        assert look(feed).quotes["C"].last == 57.0
+        await latest.put("C", price(58.0))
+        await latest.delete("A")
+        await until(lambda: current(look(feed)) == {"C": 58.0}, "a deletion counts")
+
+
+async def test_no_change_is_missed_between_the_values_of_keys_and_what_follows() -> None:
+    async with market() as (broker, _, found), comet.KV(broker.address, "quotes.latest", type=dict) as latest:
+        keys = [f"S{number:02}" for number in range(60)]
+        written = dict.fromkeys(keys, 0.0)
+
+        async def write_on() -> None:
+            for turn in range(1, 20):
+                for name in keys:
+                    written[name] = 100.0 + turn
+                    await latest.put(name, price(100.0 + turn))
+
+        writing = asyncio.create_task(write_on())
+        await until(lambda: written["S30"] == 102.0, "some are written")
+        feed = found.feed("quotes")
+        await writing
+        await until(lambda: current(look(feed)) == written, "each key has its last value")
+
+
+async def test_without_a_topic_of_latest_quotes_the_newest_record_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before that topic comes, and after it has gone."""
+    monkeypatch.setattr(latest_quotes, "AGAIN_S", 0.02)
+    async with (
+        comet.testing.broker({"quotes": 1}) as broker,
+        comet.Admin(broker.address) as admin,
+        comet.Producer(broker.address) as producer,
+        feeds(broker.address) as found,
+    ):
+        await write(producer, 5.0)
+        await producer.flush()
+        feed = found.feed("quotes")
+        await until(lambda: current(look(feed)) == {"A": 5.0}, "the newest record counts")
+        assert current(later(feed, 48)) == {"A": 5.0}, "without a time to live it never expires"
+        await producer.send("quotes", price(6.0), key=b"A", ttl_ms=HOUR_MS)
+        await until(lambda: current(look(feed)) == {"A": 6.0}, "a newer record")
+        assert current(later(feed, 1.5)) == {}, "its own time to live counts"
+        await admin.create_topic("quotes.latest", cleanup_policy="compact")
+        await until(lambda: current(look(feed)) == {}, "there are no latest quotes")
+        async with comet.KV(broker.address, "quotes.latest", type=dict) as latest:
+            await latest.put("A", price(8.0))
+        await until(lambda: current(look(feed)) == {"A": 8.0}, "there is one")
+        await admin.delete_topic("quotes.latest")
+        await until(lambda: not feed.latest.followed, "the topic is gone")
+        await write(producer, 9.0)
+        await producer.flush()
+        await until(lambda: current(look(feed)) == {"A": 9.0}, "the newest record counts again")
+
+
+async def test_latest_quotes_that_cannot_be_read_are_said_and_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latest_quotes, "AGAIN_S", 0.02)
+    async with market() as (broker, _, found), comet.KV(broker.address, "quotes.latest", type=dict) as latest:
+        await latest.put("A", price(1.0))
+        feed = found.feed("quotes")
+        await until(lambda: current(look(feed)) == {"A": 1.0}, "it is read")
+        with monkeypatch.context() as patched:
+
+            def refuse(*_: object) -> None:
+                raise comet.Unavailable("no leader answers")
+
+            patched.setattr(feed.latest, "_take", refuse)
+            await latest.put("A", price(2.0))
+            await until(lambda: look(feed).latest_failed == "no leader answers", "the reason is shown")
+            assert current(look(feed)) == {"A": 1.0}
+            assert current(later(feed, 1.5)) == {}
+        await until(lambda: current(look(feed)) == {"A": 2.0}, "it is read again")
+        assert look(feed).latest_failed == ""
+
+
+async def test_an_outlier_among_the_latest_quotes_changes_bid_and_ask_alone() -> None:
+    async with (
+        market(quote_symbols_max=1) as (broker, _, found),
+        comet.KV(broker.address, "quotes.latest", type=dict) as latest,
+    ):
+        await latest.put("A", price(100.0))
+        feed = found.feed("quotes")
+        await until(lambda: current(look(feed)) == {"A": 100.0}, "it is read")
+        await latest.put("A", {"bid": 99.9, "ask": 100.1, "last": 131.0})
+        await latest.put("B", price(1.0))  # beyond the limit
+        await latest.put("A", {"note": "no quote"})
+        await until(
+            lambda: look(feed).quotes["A"].bid == 99.9 and look(feed).unread == look(feed).symbols_left_out == 1,
+            "all is read",
+        )
+        assert current(look(feed)) == {"A": 100.0}

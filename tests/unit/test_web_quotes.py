@@ -55,6 +55,42 @@ def test_a_feed_that_stopped_shows_when_and_no_candle_that_is_forming() -> None:
     assert cells(later, "AAPL")["age"] == "1 min"
 
 
+def test_a_quote_that_has_expired_is_shown_as_no_current_quote() -> None:
+    gone = replace(APPLE, expires_us=NOW)
+    document = view(replace(QUOTES, quotes={"AAPL": gone, "EURUSD": EURO}, others=[("AAPL", CANDLES)]), ASKED)
+    names = (
+        "current",
+        "last",
+        "change",
+        "bid",
+        "ask",
+        "spread",
+        "forming",
+        "current-2",
+        "last-2",
+        "change-2",
+        "forming-2",
+    )
+    no, last = "no current quote", "last 228.50 at 21:57:19"
+    assert [document.fields[name].text for name in names] == ["no", no, last, DASH, DASH, DASH, "", "no", no, last, ""]
+    apple, euro = document.tables["watchlist"].rows
+    assert [cell.text for cell in apple.cells[1:7]] == ["no quote", *[DASH] * 5]
+    assert apple.cells[1].title == "no current quote; last 228.50 at 21:57:19"
+    assert [cell.value for cell in apple.cells[1:7]] == [None] * 6, "no price to sort, to alert or to flash by"
+    assert euro.cells[1].text == "1.0834"
+    soon = view(replace(QUOTES, quotes={"AAPL": replace(gone, expires_us=NOW + 1)}), ASKED).fields
+    assert (soon["current"].text, soon["last"].text) == ("yes", "228.50")
+
+
+def test_a_latest_quote_is_a_link_to_its_key() -> None:
+    latest = replace(QUOTES, partition=None, latest_topic="quotes.latest", latest_failed="no leader answers")
+    fields = view(latest, ASKED).fields
+    assert (fields["place"].text, fields["place"].href) == (
+        "quotes.latest, revision 41", "/topics/quotes.latest/keys?key=AAPL",
+    )  # fmt: skip
+    assert fields["left_out"].text == "the latest quotes cannot be read: no leader answers"
+
+
 def test_the_candle_that_is_forming_is_told_apart() -> None:
     document = view(QUOTES, ASKED)
     assert document.fields["forming"].text == "1.5,1.75,1.5,1.625,3"

@@ -233,6 +233,7 @@ class Quote:
     heard_us: int  # when it arrived
     records: int
     trend: Sequence[float | None] = ()  # of the price, 15 minutes
+    expires_us: int = 0  # from then on it is no current quote; 0: never
 
 
 class TapeTrade(NamedTuple):
@@ -276,8 +277,10 @@ class Quotes:
     candles: Candles | None = None
     tape: Sequence[TapeTrade] = ()  # of that symbol, newest first
     others: Sequence[tuple[str, Candles]] = ()  # of symbols in charts beside it
-    partition: int | None = None  # of the latest quote of that symbol
+    partition: int | None = None  # of the latest quote of that symbol; None with an offset: of `latest_topic`
     offset: int | None = None
+    latest_topic: str = ""  # the topic whose keys have the latest quotes; empty: they are the newest records
+    latest_failed: str = ""  # why that topic cannot be read now
     since_us: int | None = None  # start of the known history
     bounded: str = ""  # why it reaches no further back
     records: int = 0

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import comet
@@ -40,6 +41,7 @@ class BackfillRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     timestamp_us: int
+    expires_us: int  # 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ class Past:
                 if part.error is not None and part.reason == "damaged":
                     raise part.error
                 continue  # deleted or truncated meanwhile
-            columns = map(BackfillRecord, part.keys, part.values, part.timestamps)
+            columns = map(BackfillRecord, part.keys, part.values, part.timestamps, part.expiry or repeat(0))
             for at, record in zip(part.offsets, columns, strict=True):
                 add(partition, at, record, stretch)
         await asyncio.sleep((time.perf_counter() - began_s) * (1 / FILL_SHARE - 1))

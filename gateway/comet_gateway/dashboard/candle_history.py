@@ -137,7 +137,7 @@ class LogCandles:
     def __init__(self, topic: str, backend: Backend, symbol: CandleSymbol) -> None:
         self._topic = topic
         self._backend = backend
-        self._name = symbol.latest.symbol
+        self._name = symbol.latest.tick.symbol
         self._partitions = sorted(symbol.tape.partitions)
         # Other symbols' records are left out before they are decoded, where JSON writes the name as it is.
         self._needle = self._name.encode() if self._name.isascii() and self._name.isalnum() else b""

@@ -215,14 +215,41 @@ def joined(candles: Sequence[Candle | None]) -> Candle | None:
     )
 
 
+class LatestQuote:
+    """The latest quote of one symbol: its price, the bid and the ask, and until when it counts."""
+
+    __slots__ = ("ask", "bid", "expires_us", "heard_us", "position", "tick")
+
+    def __init__(self, tick: Tick, heard_us: int) -> None:
+        self.tick = tick
+        self.bid, self.ask = tick.bid, tick.ask
+        self.heard_us = heard_us
+        self.expires_us = 0  # never
+        self.position = NEVER, NEVER  # partition and offset; of a topic of latest quotes, the offset alone
+
+    def put(self, tick: Tick, heard_us: int, expires_us: int, position: tuple[int, int]) -> None:
+        self.tick = tick
+        self.position = position
+        self.put_offer(tick, heard_us, expires_us)
+
+    def put_offer(self, tick: Tick, heard_us: int, expires_us: int) -> None:
+        """Sets the bid and the ask alone: the price is an outlier."""
+        self.heard_us = heard_us
+        self.expires_us = expires_us
+        if tick.bid is not None:
+            self.bid = tick.bid
+        if tick.ask is not None:
+            self.ask = tick.ask
+
+    def has_expired(self, now_us: int) -> bool:
+        return 0 < self.expires_us <= now_us
+
+
 class CandleSymbol:
     """The prices of one symbol. Owned by a `QuoteFeed`."""
 
     def __init__(self, tick: Tick, heard_us: int) -> None:
-        self.latest = tick
-        self.bid, self.ask = tick.bid, tick.ask
-        self.heard_us = heard_us
-        self.position = NEVER, NEVER  # partition and offset of the latest quote
+        self.latest = LatestQuote(tick, heard_us)
         self.volume = 0.0
         self.first, self.first_us = tick.price, tick.time_us
         self.records = 0
@@ -232,20 +259,6 @@ class CandleSymbol:
         self.trend: tuple[float | None, ...] = ()
         self._trend_of = (NEVER, NEVER)
         self._sum = SumOfSecond(self._put)
-
-    def show(self, tick: Tick, heard_us: int, partition: int, offset: int) -> None:
-        """Sets the latest quote."""
-        self.latest = tick
-        self.position = partition, offset
-        self.show_offer(tick, heard_us)
-
-    def show_offer(self, tick: Tick, heard_us: int) -> None:
-        """Sets the latest bid and ask alone: the price is an outlier."""
-        self.heard_us = heard_us
-        if tick.bid is not None:
-            self.bid = tick.bid
-        if tick.ask is not None:
-            self.ask = tick.ask
 
     def add(self, tick: Tick) -> None:
         """Adds a price at its time."""

@@ -1,10 +1,12 @@
 """Feeds of quotes: one for each topic that pages show, shared by all, closed a while after the last.
 
     hub ──► new records ──┐
-                          ├─► symbols: the latest quote, candles of 1 s and 1 min
+                          ├─► symbols: candles of 1 s and 1 min, trades
     log ──► history  ─────┘
+    keys of NAME.latest ────► symbols: the latest quote, and when it expires
 
-How far the history reaches, and why not further: see `backfill`.
+Where no topic NAME.latest exists, a symbol's latest quote is the newest of its records. How far the history reaches,
+and why not further: see `backfill`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from comet.errors import CometError, TopicNotFound
@@ -30,6 +33,7 @@ from comet_gateway.dashboard.candles import (
     tick_of,
     trade_of,
 )
+from comet_gateway.dashboard.latest_quotes import Entry, LatestQuotes
 from comet_gateway.dashboard.price_check import PriceCheck
 from comet_gateway.dashboard.trade_tape import TradeTape
 from comet_gateway.http.problems import Problem
@@ -83,7 +87,9 @@ class QuoteFeed:
         self._seconds: deque[tuple[int, int]] = deque(maxlen=RATE_S + 1)  # records received in each
         self._began_us = 0
         self._cursor = ""  # start of the subscription
-        self._latest: Slice | None = None  # the last slice since
+        self._newest: Slice | None = None  # the last slice since
+        self._latest_checks: dict[str, PriceCheck] = {}  # by symbol, of latest quotes
+        self.latest = LatestQuotes(topic, backend.key_tables, self._take_latest, self._know_latest)
         self.analytics = Analytics(topic, hub, backend, limits, clock_us)
         self._task = asyncio.create_task(self._run(), name=f"gateway: quotes of {topic}")
         self._filling: asyncio.Task[None] | None = None  # once: the history stays after a resubscription
@@ -95,6 +101,7 @@ class QuoteFeed:
         if self._filling is not None:
             self._filling.cancel()
             await asyncio.wait([self._filling])
+        await self.latest.close()
         await self.analytics.close()
 
     # ---- following
@@ -119,7 +126,7 @@ class QuoteFeed:
         self.begun.set()
 
     async def _follow(self) -> None:
-        cursor = self._cursor if self._latest is None else self._latest.cursor
+        cursor = self._cursor if self._newest is None else self._newest.cursor
         wanted = push.SubscribeRequest(
             topics=(self.topic,),
             policy=push.Policy.DROP_OLDEST,
@@ -152,7 +159,10 @@ class QuoteFeed:
         last: Tick | None = None
         batch, begin, end = part.columns
         columns = (batch.keys, batch.values, batch.timestamps, batch.offsets)
-        for key, value, timestamp_us, offset in zip(*(column[begin:end] for column in columns), strict=True):
+        expiry = repeat(0) if batch.expiry is None else batch.expiry[begin:end]
+        for key, value, timestamp_us, offset, expires_us in zip(
+            *(column[begin:end] for column in columns), expiry, strict=False
+        ):
             tick = self._tick(key, value, timestamp_us, now_us)
             if tick is None:
                 continue
@@ -163,18 +173,19 @@ class QuoteFeed:
             symbol.records += 1
             check = self._checks.get(tick.symbol)
             if check is None:
-                check = self._checks[tick.symbol] = PriceCheck(symbol.latest.price)
+                check = self._checks[tick.symbol] = PriceCheck(symbol.latest.tick.price)
             outlier = check.outlier(tick)
             _note(symbol.tape, tick, part.partition, offset, outlier=outlier)
             if outlier:
                 self.outliers += 1
-                symbol.show_offer(tick, now_us)
+                if not self.latest.followed:
+                    symbol.latest.put_offer(tick, now_us, expires_us)
                 continue
             symbol.add(tick)
             symbol.volume += tick.size
-            if tick.time_us >= symbol.latest.time_us:
-                symbol.show(tick, now_us, part.partition, offset)
-        self._latest = part
+            if tick.time_us >= symbol.latest.tick.time_us:
+                self._show(symbol, tick, now_us, expires_us, (part.partition, offset))
+        self._newest = part
         self.records += part.count
         self.last_us = now_us
         second = now_us // 1_000_000
@@ -182,6 +193,46 @@ class QuoteFeed:
         self._seconds.append((second, before + part.count))
         if last is not None:
             self.delay_ms = (now_us - last.time_us) / 1000
+
+    def _show(
+        self, symbol: CandleSymbol, tick: Tick, heard_us: int, expires_us: int, position: tuple[int, int]
+    ) -> None:
+        """Shows a record of the topic as the latest quote; where NAME.latest is followed, as the last one before there
+        was none."""
+        if self.latest.followed:
+            if not symbol.latest.has_expired(self._clock_us()):
+                return
+            expires_us = symbol.latest.expires_us
+        symbol.latest.put(tick, heard_us, expires_us, position)
+
+    def _take_latest(self, entry: Entry, changed: bool) -> str | None:
+        """Takes an entry of the latest quotes; returns its symbol, unless it has none or is left out."""
+        now_us = self._clock_us()
+        if entry.value is None:
+            deleted = self.symbols.get(entry.key.decode("utf-8", "replace"))
+            if deleted is not None:
+                deleted.latest.expires_us = now_us
+            return None
+        tick = self._tick(entry.key, entry.value, entry.timestamp_us, now_us)
+        heard_us = now_us if changed else min(now_us, entry.timestamp_us)
+        symbol = None if tick is None else self._symbol(tick, heard_us)
+        if tick is None or symbol is None:
+            return None
+        check = self._latest_checks.get(tick.symbol)
+        if check is None:
+            check = self._latest_checks[tick.symbol] = PriceCheck(symbol.latest.tick.price)
+        if check.outlier(tick):
+            symbol.latest.put_offer(tick, heard_us, entry.expires_us)
+        else:
+            symbol.latest.put(tick, heard_us, entry.expires_us, (NEVER, entry.revision))
+        return tick.symbol
+
+    def _know_latest(self, symbols: Collection[str]) -> None:
+        """The symbols that have a latest quote are known: those of others have expired or were deleted."""
+        now_us = self._clock_us()
+        for name, symbol in self.symbols.items():
+            if name not in symbols:
+                symbol.latest.expires_us = now_us
 
     def _tick(self, key: bytes | None, value: bytes | None, timestamp_us: int, now_us: int) -> Tick | None:
         found = tick_of(key, value, timestamp_us)
@@ -201,6 +252,8 @@ class QuoteFeed:
                     self._left_out.add(hash(tick.symbol))
                 return None
             found = self.symbols[tick.symbol] = CandleSymbol(tick, heard_us)
+            if self.latest.followed:
+                found.latest.expires_us = heard_us  # unless it is among the latest quotes, which then say so
         return found
 
     # ---- history
@@ -227,7 +280,7 @@ class QuoteFeed:
         self.begun.set()
 
     def _add_past(self, partition: int, offset: int, record: BackfillRecord, stretch: Stretch) -> None:
-        tick = self._tick(*record, self._began_us)
+        tick = self._tick(record.key, record.value, record.timestamp_us, self._began_us)
         symbol = None if tick is None else self._symbol(tick, self._began_us)
         if tick is None or symbol is None:
             return
@@ -238,8 +291,8 @@ class QuoteFeed:
             return
         symbol.add(tick)
         stretch.add(tick)
-        if symbol.position == (NEVER, NEVER) or tick.time_us > symbol.latest.time_us:
-            symbol.show(tick, tick.time_us, partition, offset)
+        if symbol.latest.position == (NEVER, NEVER) or tick.time_us > symbol.latest.tick.time_us:
+            self._show(symbol, tick, tick.time_us, record.expires_us, (partition, offset))
 
     # ---- facts
 
@@ -255,8 +308,9 @@ class QuoteFeed:
             chosen = min(quotes, default="")
         others = _others(request, chosen, self.symbols)
         shown = self.symbols.get(chosen)
-        position = (None, None) if shown is None or shown.position == (NEVER, NEVER) else shown.position
-        quoted_us = max((symbol.latest.time_us for symbol in self.symbols.values()), default=None)
+        position = (NEVER, NEVER) if shown is None else shown.latest.position
+        partition, offset = (None if at == NEVER else at for at in position)
+        quoted_us = max((symbol.latest.tick.time_us for symbol in self.symbols.values()), default=None)
         return facts.Quotes(
             now_us,
             self.topic,
@@ -267,8 +321,10 @@ class QuoteFeed:
             candles=None if shown is None else _candles(shown, request, end_s, since_s),
             others=[(name, _candles(self.symbols[name], request, end_s, since_s)) for name in others],
             tape=() if shown is None else tuple(reversed(shown.tape.trades)),
-            partition=position[0],
-            offset=position[1],
+            partition=partition,
+            offset=offset,
+            latest_topic=self.latest.topic if self.latest.followed else "",
+            latest_failed=self.latest.failed,
             since_us=since_us,
             bounded="" if reach is None else reach.bounded,
             records=self.records,
@@ -280,7 +336,7 @@ class QuoteFeed:
             lost=self.lost,
             bytes=len(self.symbols) * SERIES_BYTES + self.analytics.bytes,
             delay_ms=self.delay_ms,
-            last_us=max((symbol.heard_us for symbol in self.symbols.values()), default=self.last_us),
+            last_us=max((symbol.latest.heard_us for symbol in self.symbols.values()), default=self.last_us),
             topics=self.analytics.topics,
             analytics=self.analytics.snapshot(chosen, (*_extent(request), end_s), now_us, quoted_us),
         )
@@ -289,8 +345,8 @@ class QuoteFeed:
         latest = symbol.latest
         first = symbol.first if self._filling is not None and self._filling.done() else None  # an earlier one may come
         return facts.Quote(
-            latest.symbol, latest.price, symbol.bid, symbol.ask, symbol.volume, first, latest.time_us,
-            symbol.heard_us, symbol.records, symbol.trended(end_s, since_s),
+            latest.tick.symbol, latest.tick.price, latest.bid, latest.ask, symbol.volume, first, latest.tick.time_us,
+            latest.heard_us, symbol.records, symbol.trended(end_s, since_s), latest.expires_us,
         )  # fmt: skip
 
     def _rate(self, now_us: int) -> float | None:
@@ -408,6 +464,7 @@ async def quotes(sources: Sources, request: PageRequest) -> facts.Quotes:
     try:
         async with asyncio.timeout(FIRST_WAIT_S):
             await feed.begun.wait()
+            await feed.latest.begun.wait()
             if request.first:  # without scripts no update would come
                 await feed.analytics.begun.wait()
     except TimeoutError:

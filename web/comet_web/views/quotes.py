@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import urlencode
 
 from comet_web.components import numbers
 from comet_web.components.table import shaped
@@ -16,6 +17,7 @@ from comet_web.views.quotes_cells import DIGITS_MAX, clock, digits_of, moment, p
 
 STOPPED_US: Final = 5_000_000  # without a quote until the feed counts as stopped
 OLD_US: Final = 30_000_000  # older prices are greyed
+NO_QUOTE: Final = Cell("no current quote", tone="warn", title="the last quote has expired")
 
 COLUMNS: Final = (
     Column("symbol", "Symbol"),
@@ -139,6 +141,8 @@ def _left_out(facts: Quotes) -> str:
         parts.append(f"{numbers.counted(facts.outliers, 'price')} left out, far from bid and ask")
     if facts.symbols_left_out:
         parts.append(f"{numbers.counted(facts.symbols_left_out, 'symbol')} beyond the limit not shown")
+    if facts.latest_failed:
+        parts.append(f"the latest quotes cannot be read: {facts.latest_failed}")
     if facts.lost:
         parts.append(f"{numbers.counted(facts.lost, 'record')} skipped: the gateway could not keep up")
     return "; ".join(parts)
@@ -151,12 +155,13 @@ def _chosen(facts: Quotes, request: PageRequest) -> dict[str, Cell]:
     quote = facts.quotes.get(facts.symbol)
     if quote is None:
         return dict.fromkeys(("symbol", "last", "change", "bid", "ask", "spread", "volume", "at", "place"), UNKNOWN) | {
-            "forming": Cell("")
-        }
+            "current": Cell("yes"), "forming": Cell(""),
+        }  # fmt: skip
     digits = digits_of(quote)
     old = facts.time_us - quote.heard_us > OLD_US or stopped(facts)
-    return {
+    found = {
         "symbol": Cell(quote.symbol),
+        "current": Cell("yes"),
         "last": price(quote.last, digits, "muted" if old else ""),
         "change": _change(quote, digits, percent=True),
         "bid": price(quote.bid, digits),
@@ -166,13 +171,30 @@ def _chosen(facts: Quotes, request: PageRequest) -> dict[str, Cell]:
         "at": moment(quote.time_us),
         "place": _record(facts),
         "forming": Cell("") if old else quotes_charts.forming(facts.candles, analytics.lines(facts, request)),
-    }  # fmt: skip
+    }
+    if _expired(quote, facts.time_us):
+        found |= {"current": Cell("no"), "last": NO_QUOTE, "change": _last_known(quote), "forming": Cell("")}
+        found |= dict.fromkeys(("bid", "ask", "spread"), UNKNOWN)
+    return found
+
+
+def _expired(quote: Quote, time_us: int) -> bool:
+    return 0 < quote.expires_us <= time_us
+
+
+def _last_known(quote: Quote) -> Cell:
+    """The last price of a symbol without a current quote, and its time."""
+    last = price(quote.last, digits_of(quote)).text
+    return Cell(f"last {last} at {clock(quote.time_us)}", tone="muted", title=numbers.moment_text(quote.time_us))
 
 
 def _record(facts: Quotes) -> Cell:
     """A link to the record of the latest quote."""
-    if facts.partition is None or facts.offset is None:
+    if facts.offset is None:
         return UNKNOWN
+    if facts.partition is None:
+        href = f"{path('topics', facts.latest_topic, 'keys')}?{urlencode({'key': facts.symbol})}"
+        return Cell(f"{facts.latest_topic}, revision {facts.offset:,}", href=href)
     records_href = path("topics", facts.topic, "records")
     href = f"{records_href}?start=offset&partition={facts.partition}&offset={facts.offset}"
     return Cell(f"partition {facts.partition}, offset {facts.offset:,}", href=href)
@@ -186,12 +208,13 @@ def _others(facts: Quotes) -> dict[str, Cell]:
     found = {"panes": Cell(str(1 + len(facts.others)))}
     for number, (symbol, candles) in enumerate(facts.others, 2):
         quote = facts.quotes[symbol]
-        digits = digits_of(quote)
+        digits, expired = digits_of(quote), _expired(quote, facts.time_us)
         found |= {
             f"symbol-{number}": Cell(symbol),
-            f"last-{number}": price(quote.last, digits),
-            f"change-{number}": _change(quote, digits, percent=True),
-            f"forming-{number}": Cell("") if stopped(facts) else quotes_charts.forming(candles, []),
+            f"current-{number}": Cell("no" if expired else "yes"),
+            f"last-{number}": NO_QUOTE if expired else price(quote.last, digits),
+            f"change-{number}": _last_known(quote) if expired else _change(quote, digits, percent=True),
+            f"forming-{number}": Cell("") if expired or stopped(facts) else quotes_charts.forming(candles, []),
         }
     return found
 
@@ -266,14 +289,16 @@ def age(time_us: int, heard_us: int) -> Cell:
 def _row(quote: Quote, time_us: int, request: PageRequest) -> Row:
     digits = digits_of(quote)
     old = "muted" if time_us - quote.heard_us > OLD_US else ""
+    prices = (
+        price(quote.last, digits, old), _change(quote, digits), _percent(quote), price(quote.bid, digits, old),
+        price(quote.ask, digits, old), _spread(quote, digits),
+    )  # fmt: skip
+    if _expired(quote, time_us):
+        none = Cell("no quote", tone="warn", title=f"no current quote; {_last_known(quote).text}")
+        prices = (none, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
     cells = (
         Cell(quote.symbol),
-        price(quote.last, digits, old),
-        _change(quote, digits),
-        _percent(quote),
-        price(quote.bid, digits, old),
-        price(quote.ask, digits, old),
-        _spread(quote, digits),
+        *prices,
         volume(quote.volume),
         Cell("", spark=_above_least(quote.trend)),
         age(time_us, quote.heard_us),

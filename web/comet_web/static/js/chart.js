@@ -4,8 +4,8 @@
 //   new Chart(canvas, {kind, unit, names}).update({step_s, end_us, values, marks, summary})
 //
 // `kind`: line, area, candle (values: open, high, low, close, volume, then lines over them), candle-line (the same, with
-// the closes as a line). Values are oldest first; null is a gap. The canvas is in a `.plot` of a figure as ui.chart()
-// makes it.
+// the closes as a line). The newest price of candles has a label, unless `old` is set. Values are oldest first; null is a
+// gap. The canvas is in a `.plot` of a figure as ui.chart() makes it.
 //
 //   data ─► visible.js: the values in range ─► #frame: the area and its scales ─► draw.js
 //   chart_gestures.js: pointer, wheel, keys ─► time_view.js: the range, for all charts ─► each is drawn again
@@ -227,7 +227,7 @@ export class Chart {
   #lastPrice(context, font) {
     const [open, , , close] = this.data.values;
     const at = close.findLastIndex((value) => value !== null);
-    if (at < 0) return;
+    if (at < 0 || this.data.old) return;
     const last = close[at];
     const color = last >= (open[at] ?? last) ? this.colors.up : this.colors.down;
     const y = Math.max(this.box.top, Math.min(this.box.top + this.box.height, this.scale.y(last)));

@@ -103,7 +103,8 @@ class Pane {
       this.history = new CandleHistory(this.live, this.store, params, () => this.#draw());
     }
     this.loading = loading;
-    this.look = { kind: chart.kind, unit: chart.unit, summary: chart.summary };
+    const old = textOf(fields[`current${this.suffix}`]) === "no";
+    this.look = { kind: chart.kind, unit: chart.unit, summary: chart.summary, old };
     const written = textOf(fields[`forming${this.suffix}`]);
     const forming = written ? written.split(",").map((each) => (each === "" ? null : Number(each))) : null;
     this.store.choose(chosen);

@@ -134,8 +134,9 @@ function pinned(rows) {
     if (!cells) continue; // filtered out or not quoted: the last shown price stays
     const [, last, change] = node.children;
     last.textContent = text(cells[COLUMN.last]);
-    change.textContent = `${text(cells[COLUMN.percent])} %`;
-    change.dataset.tone = cells[COLUMN.percent]?.c ?? "";
+    const percent = cells[COLUMN.percent];
+    change.textContent = Number.isNaN(value(percent)) ? "" : `${text(percent)} %`;
+    change.dataset.tone = percent?.c ?? "";
   }
   for (const node of shown.values()) node.remove();
 }
