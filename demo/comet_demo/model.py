@@ -29,7 +29,8 @@ _HOUR_MS: Final = 3_600_000
 _LIVE: Final = {"partitions": 4, "consistency": "available", "retention_ms": _HOUR_MS}
 LATEST_TTL_MS: Final = 15_000  # a symbol that has not been quoted for so long has no current price
 _TABLE: Final = {  # small segments: only full ones are compacted
-    "partitions": 1, "cleanup_policy": "compact", "record_ttl_ms": LATEST_TTL_MS, "segment_bytes": 1 << 20,
+    "partitions": 1, "consistency": "consistent", "cleanup_policy": "compact", "record_ttl_ms": LATEST_TTL_MS,
+    "segment_bytes": 1 << 20,
 }  # fmt: skip
 _RESULT: Final = {"partitions": 1, "consistency": "consistent", "retention_ms": _HOUR_MS}
 LAYOUT: Final[dict[str, dict[str, Any]]] = (

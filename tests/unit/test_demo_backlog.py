@@ -16,6 +16,8 @@ from comet_demo.model import (
     FILLS,
     INSTRUMENTS,
     JOB,
+    LATEST,
+    LATEST_TTL_MS,
     LAYOUT,
     MARKET,
     RESULTS,
@@ -135,10 +137,14 @@ async def test_a_file_never_puts_one_topic_far_ahead_of_the_other(tmp_path: Path
 
 
 def test_the_topics_are_laid_out_as_the_parts_of_the_demo_agreed() -> None:
-    assert {TOPIC, TRADES, FILLS, *RESULTS} == set(MARKET)
+    assert {TOPIC, TRADES, LATEST, FILLS, *RESULTS} == set(MARKET)
     assert {*BARS.values(), STATS, ALERTS, JOB} == set(RESULTS)
     for topic in MARKET:
         assert (LAYOUT[topic]["consistency"] == "available") == (topic in {TOPIC, TRADES})
+    assert (LAYOUT[LATEST]["cleanup_policy"], LAYOUT[LATEST]["record_ttl_ms"]) == ("compact", LATEST_TTL_MS)
+    assert not any("record_ttl_ms" in LAYOUT[topic] for topic in {*LAYOUT} - {LATEST}), (
+        "candles and jobs need the records"
+    )
     assert [LAYOUT[topic]["partitions"] for topic in (TOPIC, TRADES, BARS["1s"], STATS)] == [4, 4, 2, 1]
 
 
