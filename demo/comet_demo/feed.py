@@ -26,9 +26,11 @@ import comet
 from comet.processes.program import run, until_stopped
 from comet.sources.replay import spans
 from comet_demo.latest_quotes import LatestQuotes
+from comet_demo.market_hours import MarketHours
 from comet_demo.model import EARLY_US, TOPIC, TRADES, Quote, ensure_topics, now_us
 from comet_demo.providers import Event, Provider
 from comet_demo.providers.choose import add_options, chosen
+from comet_demo.providers.synthetic import SyntheticProvider
 
 log = logging.getLogger("comet_demo.feed")
 
@@ -109,10 +111,14 @@ class Counts:
 
 
 class Feed:
-    """One run: reads a provider on one side, writes to topics on the other, until the provider ends."""
+    """One run: reads a provider on one side, writes to topics on the other, until the provider ends. With `hours`,
+    nothing is written while the market is closed."""
 
-    def __init__(self, provider: Provider, bootstrap: str, *, age_max_s: float = AGE_MAX_S) -> None:
+    def __init__(
+        self, provider: Provider, bootstrap: str, *, age_max_s: float = AGE_MAX_S, hours: MarketHours | None = None
+    ) -> None:
         self._provider = provider
+        self._hours = hours
         self._bootstrap = bootstrap
         self._backlog = Backlog(live=provider.live, age_max_s=age_max_s)
         self._dropped = 0  # between backlog and producer
@@ -140,15 +146,17 @@ class Feed:
         loop = asyncio.get_running_loop()
         reporting = loop.create_task(self._report())
         reading = loop.create_task(self._read())
-        showing = loop.create_task(self._latest.run())
+        tasks = [reporting, reading, loop.create_task(self._latest.run())]
+        if self._hours is not None:
+            tasks.append(loop.create_task(self._hours.run()))
         try:
             await self._write()
             await reading  # raises the provider's error
             await self._latest.finish()
         finally:
-            for task in (reporting, reading, showing):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(reporting, reading, showing, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._latest.close()
             # Live events that are too old are counted, and are not an error.
             with suppress(*((comet.CometError,) if self._provider.live else ())):
@@ -159,6 +167,8 @@ class Feed:
         try:
             async with aclosing(self._provider.stream()) as stream:
                 async for events in stream:
+                    if self._hours is not None and not self._hours.open:
+                        continue
                     while self._backlog.full:
                         await self._change()
                     if events and self._provider.live:
@@ -268,7 +278,10 @@ def arguments() -> argparse.ArgumentParser:
 async def _run(options: argparse.Namespace) -> None:
     provider = chosen(options)
     await ensure_topics(options.bootstrap)
-    one = Feed(provider, options.bootstrap)
+    hours = None
+    if options.provider == SyntheticProvider.name and options.hours:
+        hours = MarketHours(options.bootstrap, 3600 * options.hours, now_us=now_us)
+    one = Feed(provider, options.bootstrap, hours=hours)
     try:
         await until_stopped(one.run())
     finally:

@@ -16,6 +16,7 @@ T = TypeVar("T")
 TOPIC: Final = "quotes"
 TRADES: Final = "trades"
 LATEST: Final = "quotes.latest"  # the last quote of each symbol, while it is current
+MARKET_STATE: Final = "quotes.market"  # whether the market is open
 FILLS: Final = "paper.fills"
 BARS: Final = {"1s": "quotes.bars.1s", "1m": "quotes.bars.1m", "5m": "quotes.bars.5m"}
 STATS: Final = "quotes.stats"
@@ -35,6 +36,7 @@ _TABLE: Final = {  # small segments: only full ones are compacted
 _RESULT: Final = {"partitions": 1, "consistency": "consistent", "retention_ms": _HOUR_MS}
 LAYOUT: Final[dict[str, dict[str, Any]]] = (
     {TOPIC: _LIVE, TRADES: _LIVE, LATEST: _TABLE}
+    | {MARKET_STATE: {"partitions": 1, "consistency": "consistent", "cleanup_policy": "compact"}}
     | {name: _RESULT | ({"partitions": 2} if ".bars." in name else {}) for name in RESULTS}
     | {FILLS: _RESULT | {"partitions": 4, "retention_ms": 24 * _HOUR_MS}}  # the positions of paper trading
     | {ORDERS: {"partitions": 3, "retention_ms": _HOUR_MS}, DEAD_ORDERS: {"partitions": 1, "retention_ms": _HOUR_MS}}

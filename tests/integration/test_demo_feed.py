@@ -21,8 +21,9 @@ from comet.processes.child import Child, python_module
 from comet.processes.ports import HeldPorts
 from comet.processes.program import run
 from comet_demo import feed as feeding
-from comet_demo import latest_quotes, sample_workload
+from comet_demo import latest_quotes, market_hours, sample_workload
 from comet_demo.feed import Feed
+from comet_demo.market_hours import MarketHours
 from comet_demo.model import (
     DEAD_ORDERS,
     FILLS,
@@ -30,6 +31,7 @@ from comet_demo.model import (
     LATEST,
     LATEST_TTL_MS,
     MARKET,
+    MARKET_STATE,
     ORDERS,
     TOPIC,
     TRADES,
@@ -38,6 +40,7 @@ from comet_demo.model import (
     Quote,
     Trade,
     ensure_topics,
+    now_us,
 )
 from comet_demo.paper_trading import Paper, last_fills
 from comet_demo.providers import Event, Provider
@@ -326,6 +329,47 @@ async def test_a_live_market_outlives_its_broker_and_goes_on_with_what_is_new_ev
         await asyncio.gather(running, return_exceptions=True)
     assert min(first.timestamp_us, *(one.timestamp_us for one in newest)) > gone_us - 1_000_000
     assert f"{one.counts.dropped:,} dropped" in str(one.counts)
+
+
+async def test_schedules_open_and_close_the_market(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(market_hours, "SOON_S", 0.5)
+    async with comet.testing.broker() as broker:
+        await ensure_topics(broker.address)
+        hours = MarketHours(broker.address, 3600.0, now_us=now_us)
+        provider = SyntheticProvider(INSTRUMENTS, Random(1), rate=500)
+        one = Feed(provider, broker.address, age_max_s=WITHIN_S, hours=hours)
+        running = asyncio.ensure_future(one.run())
+        assert await until(lambda: one.counts.sent > 100, within_s=WITHIN_S)
+        async with comet.Admin(broker.address) as admin:
+            found = (await admin.schedules.list_schedules(MARKET_STATE)).schedules
+            assert [(schedule.id, schedule.spec) for schedule in found] == [
+                ("close", "calendar:DEMO close"),
+                ("open", "calendar:DEMO open"),
+            ]
+            opened_us = found[1].fired_us
+            assert opened_us is not None
+            first = (await read(broker.address, TOPIC, Quote, 1))[0]
+            assert first.timestamp_us >= opened_us - 1_000_000
+            await admin.schedules.run_schedule(MARKET_STATE, "close")
+            assert await until(lambda: not hours.open, within_s=WITHIN_S)
+            await admin.schedules.run_schedule(MARKET_STATE, "open")
+            assert await until(lambda: hours.open, within_s=WITHIN_S)
+            sent = one.counts.sent
+            assert await until(lambda: one.counts.sent > sent + 100, within_s=WITHIN_S)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_market_whose_hours_cannot_be_stored_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(*_: object) -> None:
+        raise comet.Forbidden("may not")
+
+    monkeypatch.setattr(market_hours, "ensure_topics", refused)
+    hours = MarketHours("localhost:1", 3600.0, now_us=now_us)
+    running = asyncio.ensure_future(hours.run())
+    assert await until(lambda: hours.open, within_s=WITHIN_S)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 def test_what_makes_no_sense_ends_the_command_with_what_to_do(

@@ -17,6 +17,7 @@ from comet_demo.providers.replay import ReplayProvider
 from comet_demo.providers.synthetic import SyntheticProvider
 
 RATE_MAX: Final = 200_000
+HOURS_MAX: Final = 23
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--rate", type=float, default=1000.0, help="synthetic: quotes a second, on average")
     add("--seed", type=int, help="synthetic: the same seed gives the same market")
     add("--day", type=float, default=900.0, metavar="SECONDS", help="synthetic: from opening to closing")
+    add("--hours", type=float, default=6.5, help="synthetic: of each session, from its start on; 0: always open")
     add("--faults", type=float, default=FAULTS, help="synthetic: share of invalid quotes")
     add("--file", default="", help="replay: a CSV or Parquet file")
     add("--pace", type=float, default=1.0, help="replay: speed relative to the file's times; 0: as fast as possible")
@@ -51,6 +53,8 @@ def _pairs(text: str) -> dict[str, str]:
 def _synthetic(options: argparse.Namespace) -> Provider:
     if not 0 < options.rate <= RATE_MAX:
         raise comet.InvalidArgument(f"invalid rate {options.rate:g}: use 1 to {RATE_MAX:,} quotes a second")
+    if not 0 <= options.hours <= HOURS_MAX:
+        raise comet.InvalidArgument(f"invalid hours {options.hours:g}: use 0 to {HOURS_MAX}")
     if options.day <= 0 or not 0 <= options.faults < 1:
         raise comet.InvalidArgument("the day must be longer than 0 seconds, and faults a share from 0 to below 1")
     unknown = set(options.symbols) - {instrument.symbol for instrument in INSTRUMENTS}
