@@ -26,10 +26,10 @@ import comet
 from comet.processes.program import run, until_stopped
 from comet.sources.replay import spans
 from comet_demo.latest_quotes import LatestQuotes
-from comet_demo.market_hours import MarketHours
 from comet_demo.model import EARLY_US, TOPIC, TRADES, Quote, ensure_topics, now_us
 from comet_demo.providers import Event, Provider
 from comet_demo.providers.choose import add_options, chosen
+from comet_demo.providers.market_hours import MarketHours
 from comet_demo.providers.synthetic import SyntheticProvider
 
 log = logging.getLogger("comet_demo.feed")

@@ -21,9 +21,8 @@ from comet.processes.child import Child, python_module
 from comet.processes.ports import HeldPorts
 from comet.processes.program import run
 from comet_demo import feed as feeding
-from comet_demo import latest_quotes, market_hours, sample_workload
+from comet_demo import latest_quotes, sample_workload
 from comet_demo.feed import Feed
-from comet_demo.market_hours import MarketHours
 from comet_demo.model import (
     DEAD_ORDERS,
     FILLS,
@@ -43,7 +42,8 @@ from comet_demo.model import (
     now_us,
 )
 from comet_demo.paper_trading import Paper, last_fills
-from comet_demo.providers import Event, Provider
+from comet_demo.providers import Event, Provider, market_hours
+from comet_demo.providers.market_hours import MarketHours
 from comet_demo.providers.public_feeds import Coinbase, SocketProvider
 from comet_demo.providers.replay import ReplayProvider
 from comet_demo.providers.synthetic import SyntheticProvider

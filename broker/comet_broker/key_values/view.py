@@ -26,9 +26,10 @@ from typing import Final, NamedTuple
 
 from comet import records
 from comet.errors import CometError, CorruptRecords, Internal, InvalidArgument, Unavailable
-from comet.records import Batch, BatchHeader, CompactionPlan, Flag, Marker, control_of
+from comet.records import Batch, BatchHeader, Flag, Marker, control_of
 from comet.wire.corrupt import headers, opened
 from comet_broker import limits
+from comet_broker.key_values.compaction_watch import CompactionWatch
 from comet_broker.key_values.table import KeyRecord, KeyTable
 from comet_broker.partitions.log_reader import LogReader, read_waiting
 from comet_broker.partitions.partition import Partition
@@ -65,10 +66,7 @@ class KeyView:
         self._newest: dict[bytes, KeyRecord] = {}  # of `pending`, by key
         self._reading: asyncio.Task[None] | None = None  # a worker takes in the log: nothing else touches the view
         self._reading_to = 0  # the end of the log as that task has it
-        self._forgotten_end = 0  # below it the table has no tombstones
-        planned = partition.log.compaction.notes.planned
-        self._plan_seen = -1 if planned is None else planned.offset
-        self._replacements = partition.log.segments.replacements  # of segments by compacted ones, so far
+        self._compactions = CompactionWatch(partition.log)
         partition.readers.add(self, self, leader_only=False)
 
     # ---- Reader
@@ -109,14 +107,14 @@ class KeyView:
             if self.read_end == partition.log.log_end:
                 return True
             self._notice_compaction()
-            if self._removed() is not None:
+            if self._compactions.removed(self.read_end, high_watermark) is not None:
                 self._begin_to_read(self.read_end)
                 return False
             self._skip_deleted()
             self._take_from_tail(high_watermark)
             return self.read_end == partition.log.log_end
         except sqlite3.Error as error:
-            raise self._failed(error) from error
+            raise self._ended(f"its table failed: {error}") from error
 
     def _take_from_tail(self, high_watermark: int) -> None:
         taken = 0
@@ -148,9 +146,9 @@ class KeyView:
 
     async def _read_on(self, end: int) -> None:
         try:
-            removed = self._removed()
+            removed = self._compactions.removed(self.read_end, self.partition.high_watermark)
             if removed is not None:
-                self._forgotten_end = removed.tombstones_end
+                self._compactions.forget(removed)
                 await self.partition.context.worker.run(lambda: self.table.forget(removed))
             while self.read_end < end and not self._full and self.closed is None:
                 self._skip_deleted()
@@ -159,7 +157,7 @@ class KeyView:
                 self._notice_compaction()
                 await self._read_slice(end)
         except sqlite3.Error as error:
-            raise self._failed(error) from error
+            raise self._ended(f"its table failed: {error}") from error
         except CometError:
             raise
         except Exception as error:
@@ -205,35 +203,15 @@ class KeyView:
         self.read_end = max(self.read_end, self.partition.log.log_start)
 
     def _notice_compaction(self) -> None:
-        """Begins again if a compaction may have removed what was not taken in yet, and decides about what was: the
-        tombstone of a key, an expired record in the place of an older one, the marker of a transaction."""
-        planned = self.partition.log.compaction.notes.planned
-        if planned is not None and planned.offset != self._plan_seen:
-            self._plan_seen = planned.offset
-            if planned.plan.clean_end > self.read_end:
-                self._begin_again()
-        replacements = self.partition.log.segments.replacements
-        if replacements != self._replacements:
-            self._replacements = replacements
-            if self.table.any_open or any(isinstance(row, TransactionEnd) for row in self._pending):
-                self._begin_again()
+        """Begins again if a compaction may have removed what the table needs."""
+        undecided = self.table.any_open or any(isinstance(row, TransactionEnd) for row in self._pending)
+        if self._compactions.overtook(self.read_end) or (self._compactions.replaced() and undecided):
+            raise self._ended("it was compacted")
 
-    def _begin_again(self) -> None:
-        found = Unavailable(f"{self.partition} was compacted: its keys are being read again", retry_after_ms=50)
-        self.close(found)
-        raise found
-
-    def _removed(self) -> CompactionPlan | None:
-        """The plan of a compaction that removes tombstones which the table still has."""
-        planned = self.partition.log.compaction.notes.planned
-        if planned is None or planned.offset >= self.partition.high_watermark:
-            return None
-        plan = planned.plan
-        return plan if self._forgotten_end < plan.tombstones_end <= self.read_end else None
-
-    def _failed(self, error: sqlite3.Error) -> CometError:
-        log.error("the table of the keys of %s failed, and is made again: %s", self.partition, error)
-        found = Unavailable(f"the keys of {self.partition} are being read again: {error}", retry_after_ms=200)
+    def _ended(self, why: str) -> CometError:
+        """Ends the view, so that the next call makes another one."""
+        found = Unavailable(f"the keys of {self.partition} are being read again: {why}", retry_after_ms=50)
+        log.warning("%s", found)
         self.close(found)
         return found
 
@@ -301,11 +279,7 @@ class KeyView:
                 retry_after_ms=20,
             )
         found = self._newest.get(key) or self.table.last(key)
-        return found if found is not None and self._in_log(found) else None
-
-    def _in_log(self, found: KeyRecord) -> bool:
-        """Whether the log still has the record."""
-        return found.revision >= self.partition.log.log_start
+        return found if found is not None and found.revision >= self.partition.log.log_start else None
 
     # ---- reads of the table, after a `keep_up` in the same turn
 
@@ -320,7 +294,7 @@ class KeyView:
         size = 0
         for key in keys:
             row = self.table.last(key)
-            if row is not None and not row.expired(now_us) and self._in_log(row):
+            if row is not None and not row.expired(now_us) and row.revision >= self.partition.log.log_start:
                 if size >= limits.READ_KEYS_BYTES_MAX:
                     raise InvalidArgument(
                         f"these records have more than {limits.READ_KEYS_BYTES_MAX} bytes: read fewer keys at once"
@@ -338,7 +312,7 @@ class KeyView:
             if size >= limits.READ_KEYS_BYTES_MAX:
                 break
             after = row.key
-            if row.counts(now_us) and self._in_log(row):
+            if row.counts(now_us) and row.revision >= self.partition.log.log_start:
                 found.append(row.record)
                 size += len(row.record)
         else:

@@ -170,14 +170,14 @@ def _filters(filters: Statistics) -> Iterator[Metric]:
 
 
 def _schedules(schedules: Statistics) -> Iterator[Metric]:
-    kept = schedules["partitions"]
+    partitions = schedules["partitions"]
     for name, about, value in (
-        ("schedules", "Schedules that this broker keeps.", sum(one["schedules"] for one in kept)),
-        ("schedules_due", "Schedules that are due and have not fired.", sum(one["due"] for one in kept)),
+        ("schedules", "Schedules that this broker keeps.", sum(one["schedules"] for one in partitions)),
+        ("schedules_due", "Schedules that are due and have not fired.", sum(one["due"] for one in partitions)),
         (
             "schedules_late_seconds",
             "How late the first one of them is.",
-            max((one["late_s"] for one in kept), default=0),
+            max((one["late_s"] for one in partitions), default=0),
         ),
     ):
         yield _gauge(f"comet_broker_{name}", about, [({}, value)])

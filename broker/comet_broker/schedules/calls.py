@@ -172,7 +172,7 @@ class AdminSchedules:
         async def here(keeper: Keeper) -> pb.Schedule:
             return await keeper.get(request.topic, request.id)
 
-        return await self._asked("GetSchedule", request, here)
+        return await self._at_leader("GetSchedule", request, here)
 
     async def cancel_schedule(self, request: pb.ScheduleRequest) -> pb.Schedule:
         return await self._change("CancelSchedule", request, lambda _: None)
@@ -204,9 +204,9 @@ class AdminSchedules:
             revision = request.revision if request.HasField("revision") else None
             return await keeper.change(request.topic, request.id, change, revision=revision, dry_run=request.dry_run)
 
-        return await self._asked(method, request, here)
+        return await self._at_leader(method, request, here)
 
-    async def _asked(
+    async def _at_leader(
         self,
         method: str,
         request: pb.ScheduleRequest | pb.MoveScheduleRequest,
