@@ -315,7 +315,8 @@ async def test_changes_over_rest(http: Api, broker: comet.testing.TestBroker) ->
 async def test_pages_over_rest(http: Api) -> None:
     for id_ in ("a", "b", "c"):
         await put(http, path=f"/v1/schedules/orders/{id_}")
-    found, query = [], {}
+    found: list[str] = []
+    query: dict[str, str] = {}
     for _ in range(10):  # a page may have fewer than the limit, while more follow
         page = await http.get("/schedules", limit=1, **query)
         found += [one["id"] for one in page["schedules"]]

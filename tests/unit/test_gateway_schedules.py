@@ -47,6 +47,7 @@ def test_all_but_spec_and_record_may_be_left_out() -> None:
         (body(late="never"), "VALIDATION", "late"),
         (body(jitter_ms=86_400_001), "VALIDATION", "jitter_ms must be a whole number from 0 to 86400000"),
         (body(jitter_ms="-1"), "VALIDATION", "jitter_ms must be"),
+        (body(jitter_ms=-1), "VALIDATION", "jitter_ms must be"),
         (body(end_us=1.5), "VALIDATION", "end_us"),
         (body(fires_max="9" * 19), "VALIDATION", "fires_max must be"),
         (body(fires_max="\u0663"), "VALIDATION", "fires_max must be"),

@@ -40,7 +40,7 @@ _NUMBERS: Final = {
 _Number = int | Annotated[float, Meta(multiple_of=1)] | str
 
 
-class _Body(Struct, forbid_unknown_fields=True, gc=False):
+class _ScheduleBody(Struct, forbid_unknown_fields=True, gc=False):
     spec: Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
     record: RecordIn
     late: LatePolicy | None = None
@@ -50,7 +50,7 @@ class _Body(Struct, forbid_unknown_fields=True, gc=False):
     fires_max: _Number = 0
 
 
-_decode: Final = msgspec.json.Decoder(_Body).decode
+_decode: Final = msgspec.json.Decoder(_ScheduleBody).decode
 
 
 class ScheduleRequest(Struct, frozen=True):
@@ -71,7 +71,7 @@ def decode_schedule(body: bytes) -> ScheduleRequest:
         found = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise fault(body, error) from None
-    columns = read_records(body, [found.record], _Body.__struct_fields__, 1)
+    columns = read_records(body, [found.record], _ScheduleBody.__struct_fields__, 1)
     if columns.timestamps_us is not None:
         raise Problem("VALIDATION", "the record of a schedule has no timestamp_us: that is the due time")
     record = NewRecord(
