@@ -331,7 +331,7 @@ async def test_pages_over_rest(http: Api) -> None:
     [
         (PATH, {"spec": "cron 30 25 * * *"}, 400, "INVALID_ARGUMENT", "at character 8: hour '25'"),
         (PATH, {"spec": "calendar:XNYS open"}, 404, "CALENDAR_NOT_FOUND", "XNYS"),
-        (PATH, {"record": {"value": 1, "timestamp_us": 5}}, 422, "VALIDATION", "due time"),
+        (PATH, {"record": {"value": 1, "timestamp_us": 5}}, 422, "VALIDATION", "spec"),
         (PATH, {"record": {"value": 1, "partition": 7}}, 400, "INVALID_ARGUMENT", "and no 7"),
         (PATH, {"late": "skip"}, 400, "INVALID_ARGUMENT", "late_max_ms"),
         (PATH, {"paused": True}, 422, "VALIDATION", "paused"),

@@ -41,7 +41,9 @@ def test_all_but_spec_and_record_may_be_left_out() -> None:
         (b"[]", "VALIDATION", "object"),
         (b'{"spec": "every 15m"}', "VALIDATION", "record"),
         (body(record={"value": 1, "text": "a"}), "VALIDATION", "one of value, text"),
-        (body(record={"value": 1, "timestamp_us": 5}), "VALIDATION", "that is the due time"),
+        (body(record={"value": 1, "timestamp_us": 5}), "VALIDATION", "its `spec` says when"),
+        (body(record={"value": 1, "delay_ms": 5}), "VALIDATION", "its `spec` says when"),
+        (body(record={"value": 1, "due": "2099-01-01T00:00Z"}), "VALIDATION", "its `spec` says when"),
         (body(record={"value": 1, "expected": 5}), "VALIDATION", "unknown field"),
         (body(paused=True), "VALIDATION", "unknown field"),
         (body(late="never"), "VALIDATION", "late"),
@@ -74,7 +76,9 @@ def test_openapi_says_what_is_taken() -> None:
         assert SCHEMA.is_valid(json.loads(taken))
         decode_schedule(taken)
     for refused in (
-        body(record={"value": 1, "timestamp_us": 5}), body(late="never"), body(jitter_ms=86_400_001), body(paused=True)
+        body(record={"value": 1, "timestamp_us": 5}), body(record={"value": 1, "delay_ms": 5}),
+        body(record={"value": 1, "due": "2099-01-01T00:00Z"}), body(record={"value": 1, "ttl_ms": "0"}),
+        body(late="never"), body(jitter_ms=86_400_001), body(paused=True),
     ):  # fmt: skip
         assert not SCHEMA.is_valid(json.loads(refused))
 

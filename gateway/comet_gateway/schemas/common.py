@@ -61,7 +61,7 @@ def int64_between(low: int, high: int) -> Any:
     """An Int64 of a request, with these bounds; 0 or more, or -1 for no limit."""
     # Bounds that are exact as floats, as FastAPI writes them.
     most = {"exclusiveMaximum": high + 1} if high == INT64_MAX else {"maximum": high}
-    digits = "|".join([*(["-1"] if low < 0 else []), *_between(max(low, 0), high)])
+    digits = f"{'-1|' if low < 0 else ''}{digits_between(max(low, 0), high)}"
     return Annotated[
         Int64,
         Field(ge=low, le=high),
@@ -77,11 +77,11 @@ def int64_between(low: int, high: int) -> Any:
     ]
 
 
-def _between(low: int, high: int) -> list[str]:
-    """Regular expressions that together match the digits of the numbers from `low` to `high`.
+def digits_between(low: int, high: int) -> str:
+    """A regular expression for the digits of the numbers from `low` to `high`.
 
-    >>> _between(64, 1500)
-    ['6[4-9]', '[7-9][0-9]', '[1-9][0-9][0-9]', '1[0-4][0-9][0-9]', '1500']
+    >>> digits_between(64, 1500)
+    '6[4-9]|[7-9][0-9]|[1-9][0-9][0-9]|1[0-4][0-9][0-9]|1500'
     """
     found = []
     while low <= high:
@@ -95,7 +95,7 @@ def _between(low: int, high: int) -> list[str]:
         digit = str(head % 10) if not steps else f"[{head % 10}-{head % 10 + steps}]"
         found.append(f"{head // 10 or ''}{digit}{'[0-9]' * free}")
         low = (head + steps + 1) * block
-    return found
+    return "|".join(found)
 
 
 # An offset in a request.

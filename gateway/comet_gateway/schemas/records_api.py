@@ -8,7 +8,7 @@ from comet.limits import DELAY_MS_MAX
 from comet.settings.topic import TTL_MS_MAX
 from comet.types import TOPIC_NAME
 from comet_gateway.http.raw_route import path, query
-from comet_gateway.schemas.common import DIGITS, NATURAL_TEXT
+from comet_gateway.schemas.common import DIGITS, NATURAL_TEXT, digits_between
 from comet_gateway.schemas.lists import POSITION_SCHEMA
 
 Schema = dict[str, Any]
@@ -25,7 +25,7 @@ _TTL: Final[Schema] = {
     "anyOf": [
         {"type": "integer", "minimum": 1, "maximum": TTL_MS_MAX},
         {"const": -1},
-        {"type": "string", "pattern": f"^(-1|{DIGITS})$"},
+        {"type": "string", "pattern": f"^(-1|{digits_between(1, TTL_MS_MAX)})$"},
     ],
     "description": "Milliseconds from the timestamp to the time from which on the record is not delivered; -1: none.",
 }
@@ -39,7 +39,7 @@ _DELAYED: Final[Schema] = {
     "delay_ms": {
         "anyOf": [
             {"type": "integer", "minimum": 0, "maximum": DELAY_MS_MAX},
-            {"type": "string", "pattern": f"^({DIGITS})$"},
+            {"type": "string", "pattern": f"^({digits_between(0, DELAY_MS_MAX)})$"},
         ],
         "description": "The record is written after so many milliseconds. Excludes `due` and `timestamp_us`.",
     },

@@ -3,8 +3,8 @@
     {"spec": "every 15m", "record": {"key": "EURUSD", "value": {"bid": 1.08}}, "late": "skip", "late_max_ms": "5000",
      "jitter_ms": "0", "end_us": "0", "fires_max": "0"}
 
-Only `spec` and `record` are required. The record is one as it is written to a topic, without `timestamp_us`, which is
-the due time. An answer has the state of the schedule beside.
+Only `spec` and `record` are required. The record is one as it is written to a topic, without the members that say when:
+its timestamp is the due time. An answer has the state of the schedule beside.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _NUMBERS: Final = {
     "end_us": (TIME_MAX_US, "It has no time after this one, in microseconds since 1970; 0: no end."),
     "fires_max": (INT64_MAX, "It ends after this many records; 0: no limit."),
 }
+_OF_TIME: Final = ("timestamp_us", "delay_ms", "due", "schedule_id")  # members of other records
 _Number = int | Annotated[float, Meta(multiple_of=1)] | str
 
 
@@ -72,8 +73,8 @@ def decode_schedule(body: bytes) -> ScheduleRequest:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise fault(body, error) from None
     columns = read_records(body, [found.record], _ScheduleBody.__struct_fields__, 1)
-    if columns.timestamps_us is not None:
-        raise Problem("VALIDATION", "the record of a schedule has no timestamp_us: that is the due time")
+    if columns.timestamps_us is not None or columns.delayed is not None:
+        raise Problem("VALIDATION", f"the record of a schedule has no {', '.join(_OF_TIME)}: its `spec` says when")
     record = NewRecord(
         columns.values[0],
         None if columns.keys is None else columns.keys[0],
@@ -109,7 +110,7 @@ def schedule_json(found: ScheduleDetails) -> bytes:
 
 
 def _without_time(record: Schema) -> Schema:
-    return record | {"properties": {name: one for name, one in record["properties"].items() if name != "timestamp_us"}}
+    return record | {"properties": {name: one for name, one in record["properties"].items() if name not in _OF_TIME}}
 
 
 _RECORD: Final[Schema] = {"title": "ScheduledRecord", "anyOf": [_without_time(one) for one in RECORD_IN["anyOf"]]}
