@@ -51,7 +51,10 @@ TWINS: Final = (
     ),
     Twin("comet.producer.delivery", "ScheduledDelivery", inner=True, direct=("done", "exception")),
     Twin("comet.producer.delivery", "BulkDelivery", inner=True, direct=("done", "known"), timed=("outcomes",)),
-    Twin("comet.producer.producer", "Producer", outbox="self._async", check="self._async._check_open"),
+    Twin(
+        "comet.producer.producer", "Producer", outbox="self._async", check="self._async._check_open",
+        left_out=("acting_for",),  # gateways are asynchronous
+    ),
     Twin(
         "comet.producer.transaction", "Transaction", inner=True, outbox="self._async._writer",
         check="self._async._check",

@@ -429,3 +429,20 @@ async def test_a_gateway_that_may_not_act_for_users_serves_none(ruled: Ruled) ->
 def test_user_rules_need_users(tmp_path: Path) -> None:
     with pytest.raises(comet.InvalidArgument, match="user_rules needs users"):
         Server(GatewayConfig(user_rules=True))
+
+
+async def test_a_delayed_record_has_the_user_as_its_author(ruled: Ruled) -> None:
+    await ruled.allow(f"write topic {TOPIC}")
+    headers = {"Authorization": f"Bearer {ruled.tokens['ann']}"}
+    record = {"value": 1, "delay_ms": 3_600_000}
+    async with ruled.http() as http, ruled.gateway.socket(additional_headers=headers) as socket:
+        url = f"/v1/topics/{TOPIC}/records"
+        answers = [
+            await http.post(url, json=record),
+            await http.post(url, content=json.dumps(record) + "\n", headers={"Content-Type": NDJSON}),
+        ]
+        assert all("schedule_id" in answer.text for answer in answers), [answer.text for answer in answers]
+        receipt = await socket.ask(type="produce", id="p", topic=TOPIC, record=record)
+        assert "schedule_id" in receipt["results"][0], receipt
+    found = (await ruled.admin.schedules.list_schedules(TOPIC)).schedules
+    assert [one.author for one in found] == ["token:ann"] * 3

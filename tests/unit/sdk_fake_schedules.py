@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from google.protobuf.message import Message
+
 from comet.errors import CometError, TopicNotFound
 from comet.v1 import schedules_pb2 as schedules
 from comet.wire import protobuf
-from tests.unit.sdk_fake import FakeBroker
+from comet.wire.acting import ActingFor
+from tests.unit.sdk_fake import FakeBroker, FakeChannel
 
 NOW_US = 1_796_000_000_000_000
 Verdict = Callable[[schedules.SchedulePut], CometError | None]
+
+
+class SchedulesChannel(FakeChannel):
+    async def unary(
+        self, method: str, request: Message, response: type[Message], timeout_s: float, acting: Any = None
+    ) -> Any:
+        if isinstance(request, schedules.PutSchedulesRequest):
+            assert isinstance(self.broker, FakeSchedules)
+            self.broker.authors.append((request, acting))
+        return await super().unary(method, request, response, timeout_s, acting)
 
 
 class FakeSchedules(FakeBroker):
@@ -21,8 +34,12 @@ class FakeSchedules(FakeBroker):
         super().__init__(topics)
         self.stored: dict[str, schedules.SchedulePut] = {}
         self.requests: list[schedules.PutSchedulesRequest] = []
+        self.authors: list[tuple[schedules.PutSchedulesRequest, ActingFor | None]] = []
         self.lost: list[CometError] = []
         self.verdict: Verdict = lambda put: None
+
+    def connect(self, address: str) -> FakeChannel:
+        return SchedulesChannel(self, address)
 
     def answer(self, method: str, request: Any) -> Any:
         if method != "comet.v1.Admin/PutSchedules":

@@ -86,7 +86,7 @@ def test_members_of_delayed_records_are_read() -> None:
         ({"delay_ms": -1}, "delay_ms"), ({"delay_ms": "5m"}, "delay_ms"), ({"delay_ms": 10**12}, "a year"),
         ({"delay_ms": 1.5}, ""), ({"due": "tomorrow"}, "tomorrow"), ({"due": "2026-12-01T07:00:00"}, "no zone"),
         ({"delay_ms": 1, "due": "2026-12-01T07:00:00Z"}, "either delay or due"),
-        ({"schedule_id": "a"}, "either delay or due"), ({"delay_ms": 1, "schedule_id": "a b"}, "schedule_id"),
+        ({"schedule_id": "a"}, "either delay or due"), ({"delay_ms": 1, "schedule_id": "a b"}, "id of a schedule"),
         ({"delay_ms": 1, "timestamp_us": 1}, "timestamp_us"), ({"delay_ms": None}, ""),
     ],
 )  # fmt: skip

@@ -41,6 +41,10 @@ def frame(id_: str, size: int) -> tuple[frames.Produce, str]:
     return found, text
 
 
+def itself(producer: comet.Producer) -> comet.Producer:
+    return producer
+
+
 async def allowed(_: str) -> None:
     """The user may write every topic."""
 
@@ -48,7 +52,7 @@ async def allowed(_: str) -> None:
 async def test_what_is_not_answered_is_bounded_in_bytes_for_one_and_for_all() -> None:
     producer, traffic, told = Producer(), Traffic(LIMITS), asyncio.Queue[bytes]()
     backend = cast(Backend, SimpleNamespace(producers=dict.fromkeys(comet.Acks, producer)))
-    one, other = (Writing(backend, told.put, LIMITS, Metrics(), traffic, allowed) for _ in range(2))
+    one, other = (Writing(backend, told.put, LIMITS, Metrics(), traffic, allowed, itself) for _ in range(2))
     running = [asyncio.create_task(each.run()) for each in (one, other)]
     for number in range(5):
         await one.write(*frame(str(number), 1_000))
@@ -74,7 +78,7 @@ async def test_what_is_not_answered_is_bounded_in_bytes_for_one_and_for_all() ->
 async def test_what_is_not_answered_at_the_end_of_a_connection_is_let_go() -> None:
     traffic = Traffic(LIMITS)
     backend = cast(Backend, SimpleNamespace(producers=dict.fromkeys(comet.Acks, Producer())))
-    writing = Writing(backend, asyncio.Queue[bytes]().put, LIMITS, Metrics(), traffic, allowed)
+    writing = Writing(backend, asyncio.Queue[bytes]().put, LIMITS, Metrics(), traffic, allowed, itself)
     await writing.write(*frame("1", 1_000))
     running = asyncio.create_task(writing.run())
     running.cancel()  # before it had its first turn
@@ -91,7 +95,7 @@ async def test_the_reader_does_not_wait_for_receipts_that_a_client_who_went_cann
 
     producer, traffic = Producer(), Traffic(LIMITS)
     backend = cast(Backend, SimpleNamespace(producers=dict.fromkeys(comet.Acks, producer)))
-    writing = Writing(backend, gone, LIMITS, Metrics(), traffic, allowed)
+    writing = Writing(backend, gone, LIMITS, Metrics(), traffic, allowed, itself)
     for number, size in enumerate([10, 3_000, 3_000]):
         await writing.write(*frame(str(number), size))
     running = asyncio.create_task(writing.run())

@@ -30,6 +30,7 @@ from comet.producer.producer import Producer
 from comet.producer.transaction import TransactionalProducer
 from comet.v1 import records_pb2 as pb
 from comet.v1 import schedules_pb2 as schedules
+from comet.wire.acting import ActingFor
 from tests.sim.loop import run
 from tests.unit.sdk_fake import ADDRESS, FakeBroker
 from tests.unit.sdk_fake_schedules import NOW_US, FakeSchedules
@@ -294,11 +295,27 @@ async def test_a_topic_that_is_deleted_meanwhile_is_looked_up_again(broker: Fake
     p = producer(broker)
     await p.publish("quotes", b"0")
     broker.delete("quotes")
-    with pytest.raises(TopicNotFound):
-        await p.publish("quotes", b"1", delay=1)
+    for _ in range(2):
+        with pytest.raises(TopicNotFound):
+            await p.publish("quotes", b"1", delay=1)
+    assert len(broker.requests) == 1, "the second one looked it up"
     broker.create("quotes", 1)
     await p.publish("quotes", b"2", delay=1)
     await p.close()
+
+
+@scenario()
+async def test_a_gateway_stores_records_for_its_users(broker: FakeSchedules) -> None:
+    async with producer(broker) as p:
+        ann, bob = p.acting_for("user:ann", ["desk"]), p.acting_for("user:bob")
+        deliveries = [await one.send("quotes", b"%d" % n, delay=1) for n in range(3) for one in (p, ann, bob)]
+        await asyncio.gather(*deliveries)
+        assert p.statistics()["acked_records"] == 9
+        assert p.statistics()["buffered_bytes"] == 0
+        await (await ann.send("quotes", b"at once"))
+    authors = {put.schedule.id: acting for request, acting in broker.authors for put in request.schedules}
+    expected = [None, ActingFor("user:ann", ("desk",)), ActingFor("user:bob")] * 3
+    assert [authors[delivery.result().id] for delivery in deliveries] == expected
 
 
 @scenario()

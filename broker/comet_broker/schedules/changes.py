@@ -8,7 +8,6 @@ All times are microseconds since 1970 in UTC. A schedule is the message of the p
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +18,7 @@ from comet.schedules.calendars import Calendar
 from comet.schedules.due import LatePolicy, ScheduleEnd, default_policy, due_times, jitter_us, next_time
 from comet.schedules.spec import TIME_MAX_US, At, Cron, Schedule, calendar_of, parse_schedule
 from comet.schedules.zones import TZDATA
+from comet.types import check_schedule_id
 from comet.v1 import records_pb2
 from comet.v1 import schedules_pb2 as pb
 from comet.wire.record_ttl import check_ttl
@@ -28,8 +28,6 @@ PARTITIONS: Final = 4  # of `__schedules`
 LATE_MAX_MS_MIN: Final = 1_000
 DAY_MS: Final = 86_400_000
 YEAR_MS: Final = 366 * DAY_MS
-ID_CHARS: Final = "1 to 200 letters, digits, '.', '_', ':' and '-'"
-_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 _INT64_MAX: Final = (1 << 63) - 1
 
 
@@ -40,12 +38,6 @@ def key_of(topic: str, schedule_id: str) -> bytes:
 
 def partition_of(topic: str, schedule_id: str) -> int:
     return records.partition_for(key_of(topic, schedule_id), PARTITIONS)
-
-
-def check_id(schedule_id: str) -> str:
-    if not _ID.fullmatch(schedule_id):
-        raise InvalidArgument(f"{schedule_id[:64]!r} is not a valid id of a schedule: use {ID_CHARS}")
-    return schedule_id
 
 
 def is_due_once(schedule: pb.Schedule) -> bool:
@@ -65,7 +57,7 @@ def due_us(schedule: pb.Schedule) -> int | None:
 def made(put: pb.SchedulePut, topic: str, now_us: int, calendars: Mapping[str, Calendar]) -> pb.Schedule:
     """A new schedule by a request. Raises InvalidArgument, InvalidSchedule, CalendarNotFound."""
     given = put.schedule
-    check_id(given.id)
+    check_schedule_id(given.id)
     found = pb.Schedule(
         topic=topic,
         id=given.id,

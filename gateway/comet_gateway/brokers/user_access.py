@@ -79,6 +79,10 @@ class UserAccess:
         """The client with which acts of this user are done."""
         return self._admin().acting_for(*user_of(principal)) if self.enabled else self._admin()
 
+    def producer_for(self, principal: Principal, producer: comet.Producer) -> comet.Producer:
+        """The producer whose delayed records have this user as their author."""
+        return producer.acting_for(*user_of(principal)) if self.enabled else producer
+
     async def check(self, principal: Principal, needs: Iterable[Need]) -> None:
         """Raises the Problem with which brokers would refuse the user, or that none of them answers."""
         if not self.enabled:

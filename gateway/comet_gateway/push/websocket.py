@@ -61,8 +61,9 @@ class WebSocketConnection:
         self._wire = wire_of(scope, scope.get("comet.send", send), self._limits.outgoing_bytes_max)
         self._source_of = partial(source_of, state.backend, state.hub, self._wire, self._limits)
         self._writing = Writing(
-            state.backend, self._send_text, self._limits, state.metrics, state.traffic, partial(_check_write, scope)
-        )
+            state.backend, self._send_text, self._limits, state.metrics, state.traffic, partial(_check_write, scope),
+            partial(state.users.producer_for, scope["comet.principal"]),
+        )  # fmt: skip
         self._writes = False  # it has written records
         self._sources: dict[str, tuple[FrameSource, asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -43,10 +43,12 @@ class Writing:
         metrics: Metrics,
         traffic: Traffic,
         check: Callable[[str], Awaitable[None]],
+        acting: Callable[[comet.Producer], comet.Producer],
     ) -> None:
         self._backend = backend
         self._send = send
         self._check = check  # raises the Problem of a topic that the user may not write
+        self._acting = acting  # the producer whose delayed records have the user as their author
         self._in_flight_max = limits.in_flight_max
         self._in_flight_bytes_max = limits.in_flight_bytes_max
         self._records_max = limits.records_max
@@ -130,7 +132,7 @@ class Writing:
         found = read_records(data, records, _MEMBERS, self._records_max)
         self._metrics.records_in += len(found)
         acks = comet.Acks.of(frame.acks)
-        producer = self._backend.producers[acks]
+        producer = self._acting(self._backend.producers[acks])
         key = frame.idempotency_key
         if key is None:
             return await write(producer, self._backend.catalog, topic, found, deadline)

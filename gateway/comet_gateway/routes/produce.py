@@ -65,13 +65,14 @@ async def produce(request: Request) -> Answer:
     topic: str = scope["path_params"]["topic"]
     options = _options(scope["query_string"], config.limits.timeout_ms_max) if scope["query_string"] else _PLAIN
     kind = request_body.media_type(headers, request_body.JSON, request_body.NDJSON)
-    producer = backend.producers[options.acks]
+    principal = scope["comet.principal"]
+    producer = state.users.producer_for(principal, backend.producers[options.acks])
     key = headers.get(b"idempotency-key")
     if kind == request_body.NDJSON:
         if key is not None:
             raise Problem("INVALID_ARGUMENT", "NDJSON is written as it arrives, so it cannot have an idempotency key")
         lines = request_body.read_lines(incoming, headers, config.limits)
-        needs, principal = (("write", "topic", topic),), scope["comet.principal"]
+        needs = (("write", "topic", topic),)
         answer = LinesAnswer(
             lines,
             lambda: state.users.check(principal, needs),

@@ -11,8 +11,9 @@ from pydantic import Field, WithJsonSchema
 import comet
 from comet.admin.documents import document
 from comet.admin.parameters import NAME_PATTERN
-from comet.admin.schedules import ABSENT, LIST_MAX, LISTED, SCHEDULE_ID
+from comet.admin.schedules import ABSENT, LIST_MAX, LISTED
 from comet.schedules.spec import TEXT_CHARS_MAX
+from comet.types import SCHEDULE_ID
 from comet_gateway.http import request_body
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links
@@ -29,7 +30,8 @@ _CHANGED: Final = {200: {"headers": _HEADERS, **links(getSchedule=_SAME, cancelS
 _BODY_ERRORS: Final = ("BODY_STALLED", "BODY_TOO_LARGE", "MALFORMED_BODY", "UNSUPPORTED_MEDIA_TYPE")
 
 ScheduleId = Annotated[
-    str, Path(pattern=f"^{SCHEDULE_ID}$", description="Id of a schedule, unique in its topic.", examples=["report"])
+    str,
+    Path(pattern=f"^{SCHEDULE_ID.pattern}$", description="Id of a schedule, unique in its topic.", examples=["report"]),
 ]
 IfMatch = Annotated[
     str,
@@ -53,7 +55,7 @@ async def list_schedules(
     admin: AdminClient,
     topic: Annotated[str, Query(pattern=f"({NAME_PATTERN})|^$", description="Only those of this topic.")] = "",
     prefix: Annotated[
-        str, Query(pattern=f"^({SCHEDULE_ID})?$", description="Only ids that begin with this; needs a topic.")
+        str, Query(pattern=f"^({SCHEDULE_ID.pattern})?$", description="Only ids that begin with this; needs a topic.")
     ] = "",
     paused: Annotated[
         bool | None,

@@ -35,9 +35,10 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from comet.errors import CometError, InvalidArgument
 from comet.limits import DELAY_MS_MAX
-from comet.producer.delayed_record import check_schedule_id, due_time
+from comet.producer.delayed_record import due_time
 from comet.schedules.spec import parse_time
 from comet.schedules.zones import EPOCH
+from comet.types import check_schedule_id
 from comet.wire.record_ttl import check_ttl
 from comet_gateway.http.problems import Problem
 from comet_gateway.schemas.common import INT64_MAX

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from comet.limits import DELAY_MS_MAX
 from comet.settings.topic import TTL_MS_MAX
-from comet.types import TOPIC_NAME
+from comet.types import SCHEDULE_ID, TOPIC_NAME
 from comet_gateway.http.raw_route import path, query
 from comet_gateway.schemas.common import DIGITS, NATURAL_TEXT, digits_between
 from comet_gateway.schemas.lists import POSITION_SCHEMA
@@ -49,7 +49,7 @@ _DELAYED: Final[Schema] = {
         "`timestamp_us`.",
     },
     "schedule_id": {
-        "type": "string", "pattern": "^[A-Za-z0-9._:-]{1,200}$",
+        "type": "string", "pattern": f"^{SCHEDULE_ID.pattern}$",
         "description": "Of a delayed record: its schedule, which is stored once. Default: a new one.",
     },
 }  # fmt: skip

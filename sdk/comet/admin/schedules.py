@@ -16,7 +16,7 @@ from comet.client.retry import is_refused_for_now, repeat
 from comet.errors import InvalidArgument
 from comet.producer.idempotent_publish import record_to_pb
 from comet.producer.value_encoder import ValueEncoder
-from comet.types import Int64, check_topic_name, timestamp_us
+from comet.types import SCHEDULE_ID, Int64, check_topic_name, timestamp_us
 from comet.units import count as counted
 from comet.units import time_text
 from comet.v1 import schedules_pb2 as pb
@@ -28,10 +28,9 @@ M = TypeVar("M", bound=Message)
 ABSENT: Final = -1  # as an expected revision: the schedule must not exist
 LIST_MAX: Final = 1_000
 LISTED: Final = 100
-SCHEDULE_ID: Final = "[A-Za-z0-9._:-]{1,200}"
 
 ScheduleId = Annotated[
-    str, Input("Id of a schedule, unique in its topic.", pattern=f"^{SCHEDULE_ID}$", example="open-report")
+    str, Input("Id of a schedule, unique in its topic.", pattern=f"^{SCHEDULE_ID.pattern}$", example="open-report")
 ]
 Spec = Annotated[
     str,

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from comet import limits
 from comet.errors import CometError, InvalidArgument
 from comet.producer.partitioner import HeaderPairs
-from comet.types import ScheduledReceipt
+from comet.types import ScheduledReceipt, check_schedule_id, timestamp_us
 from comet.units import parse_duration_ms
 from comet.v1 import records_pb2 as pb
 from comet.v1 import schedules_pb2 as schedules
+from comet.wire.acting import ActingFor
 
 # A duration, seconds, or a text such as "5m".
 Delay: TypeAlias = timedelta | float | str
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 
 
 class DueTime(NamedTuple):
@@ -37,7 +34,7 @@ class DueTime(NamedTuple):
     def at_us(self, now_us: int) -> int:
         """Microseconds since 1970."""
         if self.due is not None:
-            return (self.due - _EPOCH) // timedelta(microseconds=1)
+            return timestamp_us(self.due)
         assert self.delay_ms is not None
         return now_us + 1000 * self.delay_ms
 
@@ -79,12 +76,6 @@ def schedule_id_of(given: str | None, random: Random) -> str:
     return f"{random.getrandbits(128):032x}" if given is None else check_schedule_id(given)
 
 
-def check_schedule_id(schedule_id: Any) -> str:
-    if isinstance(schedule_id, str) and _ID.fullmatch(schedule_id):
-        return schedule_id
-    raise InvalidArgument(f"a schedule_id has 1 to 200 letters, digits, '.', '_', ':' and '-', not {schedule_id!r:.80}")
-
-
 def refused_in_transaction() -> InvalidArgument:
     """The error of a delayed record in a transaction."""
     return InvalidArgument(
@@ -96,10 +87,24 @@ def refused_in_transaction() -> InvalidArgument:
 class DelayedRecord:
     """A delayed record until it is stored, and its outcome. Owned by its producer's DelayedSends."""
 
-    __slots__ = ("count", "deadline", "done", "error", "problem", "put", "receipt", "seen", "size", "topic", "waiters")
+    __slots__ = (
+        "acting",
+        "count",
+        "deadline",
+        "done",
+        "error",
+        "problem",
+        "put",
+        "receipt",
+        "seen",
+        "size",
+        "topic",
+        "waiters",
+    )
 
     def __init__(self, topic: str, put: schedules.SchedulePut, size: int, deadline: float) -> None:
         self.topic = topic
+        self.acting: ActingFor | None = None  # the user of a gateway that is its author
         self.put: schedules.SchedulePut | None = put  # until it is done
         self.size = size
         self.count = 1

@@ -23,6 +23,7 @@ from comet.producer.delayed_record import DelayedRecord
 from comet.producer.delivery import wait, wake
 from comet.types import ScheduledReceipt
 from comet.v1 import schedules_pb2 as schedules
+from comet.wire.acting import ActingFor
 from comet.wire.protobuf import error_from_pb
 
 log = logging.getLogger("comet")
@@ -36,7 +37,8 @@ class DelayedSends:
     def __init__(self, client: Client, finished: Callable[[DelayedRecord], None]) -> None:
         self._client = client
         self._finished = finished
-        self._queues: dict[str, deque[DelayedRecord]] = {}  # of topics whose task runs
+        # Of each topic and author, while their task runs.
+        self._queues: dict[tuple[str, ActingFor | None], deque[DelayedRecord]] = {}
         self._pending: dict[int, DelayedRecord] = {}  # not done, by identity
         self._timer: asyncio.TimerHandle | None = None
 
@@ -44,11 +46,14 @@ class DelayedSends:
         self._pending[id(record)] = record
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(record.deadline, self._expire)
-        queue = self._queues.get(record.topic)
+        queue = self._queues.get((record.topic, record.acting))
         if queue is None:
-            queue = self._queues[record.topic] = deque()
-            self._client.spawn(self._run(record.topic, queue))
+            queue = self._queues[record.topic, record.acting] = deque()
+            self._client.spawn(self._run(record.topic, record.acting, queue))
         queue.append(record)
+
+    def acting_for(self, acting: ActingFor) -> ActingSends:
+        return ActingSends(self, acting)
 
     async def flush(self) -> None:
         """Waits until all records so far are stored or failed."""
@@ -66,12 +71,12 @@ class DelayedSends:
 
     # ---- one topic
 
-    async def _run(self, topic: str, queue: deque[DelayedRecord]) -> None:
+    async def _run(self, topic: str, acting: ActingFor | None, queue: deque[DelayedRecord]) -> None:
         """Runs while records of the topic wait."""
         backoff = Backoff(self._client.random)
         try:
             while records := _next(queue):
-                wait_ms = await self._store(topic, records)
+                wait_ms = await self._store(topic, acting, records)
                 queue.extend(record for record in records if not record.done)
                 if wait_ms is None:
                     backoff.reset()
@@ -79,12 +84,12 @@ class DelayedSends:
                     await asyncio.sleep(backoff.next_s(wait_ms))
         except Exception as error:
             log.error("comet: unexpected error while storing delayed records of %s", topic, exc_info=error)
-            for record in [one for one in self._pending.values() if one.topic == topic]:
+            for record in [one for one in self._pending.values() if (one.topic, one.acting) == (topic, acting)]:
                 self._end(record, error=Internal(f"unexpected error while storing a delayed record: {error!r}"))
         finally:
-            del self._queues[topic]
+            del self._queues[topic, acting]
 
-    async def _store(self, topic: str, records: Sequence[DelayedRecord]) -> int | None:
+    async def _store(self, topic: str, acting: ActingFor | None, records: Sequence[DelayedRecord]) -> int | None:
         """One request, and its outcome for each record. Returns the broker's advice for how long to wait if some of
         them are not done."""
         request = schedules.PutSchedulesRequest(topic=topic, schedules=[one.put for one in records if one.put])
@@ -92,7 +97,7 @@ class DelayedSends:
         timeout_ms = min(max(round(left_s * 1000), 1), limits.REQUEST_TIMEOUT_MS)
         results: Sequence[schedules.SchedulePutResult | CometError]
         try:
-            answer = await self._client.unary(_PUT, request, schedules.PutSchedulesResponse, timeout_ms)
+            answer = await self._client.unary(_PUT, request, schedules.PutSchedulesResponse, timeout_ms, acting=acting)
             results = answer.results
             if len(results) != len(records):
                 raise Internal(f"{len(results)} results for {len(records)} schedules")
@@ -132,6 +137,27 @@ class DelayedSends:
                 self._end(record, error=_too_late(record.problem))
         deadlines = [record.deadline for record in self._pending.values()]
         self._timer = loop.call_at(min(deadlines), self._expire) if deadlines else None
+
+
+class ActingSends:
+    """Stores delayed records of a producer for a user of a gateway, who is their author."""
+
+    def __init__(self, inner: DelayedSends, acting: ActingFor) -> None:
+        self._inner = inner
+        self._acting = acting
+
+    def add(self, record: DelayedRecord) -> None:
+        record.acting = self._acting
+        self._inner.add(record)
+
+    def acting_for(self, acting: ActingFor) -> ActingSends:
+        return ActingSends(self._inner, acting)
+
+    async def flush(self) -> None:
+        await self._inner.flush()
+
+    def close(self, error: CometError) -> None:
+        self._inner.close(error)
 
 
 def _next(queue: deque[DelayedRecord]) -> list[DelayedRecord]:

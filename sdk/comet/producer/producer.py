@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from copy import copy
 from datetime import datetime
 from types import TracebackType, coroutine
 from typing import Any, Final, Literal, Self, Unpack, overload
@@ -27,7 +28,7 @@ from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
 from comet.producer.accumulator import Accumulator, ProducerBatch, add_expiry, add_extras
 from comet.producer.column_extras import Extras
 from comet.producer.delayed_record import Delay, DelayedRecord, due_time, put_of, schedule_id_of
-from comet.producer.delayed_sends import DelayedSends
+from comet.producer.delayed_sends import ActingSends, DelayedSends
 from comet.producer.delivery import BulkDelivery, Delivery, ScheduledDelivery, wait, wake
 from comet.producer.expiry import Expiry
 from comet.producer.idempotent_publish import encrypt, publish_once, request_of
@@ -40,6 +41,7 @@ from comet.records import Codec
 from comet.types import Acks, Receipt, ScheduledReceipt
 from comet.v1 import records_pb2 as pb
 from comet.values.record import Headers, Key, NewRecord
+from comet.wire.acting import ActingFor
 from comet.wire.record_ttl import check_ttl, expiry_of
 
 log = logging.getLogger("comet")
@@ -142,13 +144,30 @@ class Producer:
         self._routes = Routes(client, self._make_sender, create)
         self._expiry = Expiry(settings.timeout_s, self._routes.senders)
         self._encoder = ValueEncoder(None if encryption is None else Encryptor(encryption), check=check_values)
-        self._delayed = DelayedSends(client, self._finished_delayed)
+        self._delayed: DelayedSends | ActingSends = DelayedSends(client, self._finished_delayed)
         self._failures: deque[ProducerBatch | DelayedRecord] = deque(maxlen=limits.FAILURES_STORED_MAX)
         self._closed = False
         self._counts = _Counts()
         self._clock_us = world.clock_us
         self._batch_bytes = batch_bytes
         self._bulk_batch_bytes = bulk_batch_bytes
+
+    def acting_for(self, principal: str, roles: Iterable[str] = ()) -> Self:
+        """This producer, whose delayed records have another author: a user of a gateway, with the roles of its token.
+        Brokers take it of the clients in their setting `gateways`. It is not closed by itself.
+
+        >>> async def example(address: str) -> None:
+        ...     async with comet.Producer(address) as producer:
+        ...         try:
+        ...             await producer.acting_for("user:ann").publish("quotes", b"EURUSD 1.08", delay="5m")
+        ...         except comet.Forbidden as error:
+        ...             print(error.message)
+        >>> run(example)
+        anonymous may not act for others
+        """
+        twin = copy(self)
+        twin._delayed = self._delayed.acting_for(ActingFor(principal, tuple(roles)))
+        return twin
 
     # ---- one by one
 
@@ -532,6 +551,7 @@ class Producer:
                 log.warning("comet: a delayed record for %s failed: %s", record.topic, error)
             self._failures.append(record)
             if error.code == "TOPIC_NOT_FOUND":
+                self._client.forget(record.topic)
                 self._routes.lapse(record.topic)
         self._budget.release(record.size)
 
