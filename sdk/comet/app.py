@@ -44,7 +44,7 @@ from comet.handlers.options import HandlerOptions, Reading
 from comet.handlers.router import H, Router, included, registration
 from comet.handlers.serving import GroupServing, PlainServing, RecordSource, Serving, current_serving
 from comet.handlers.share_worker import ShareWorker
-from comet.producer.delayed_record import Delay
+from comet.producer.delayed_record import Delay, refused_in_transaction
 from comet.producer.delivery import Delivery
 from comet.producer.producer import Producer
 from comet.producer.transaction import Transaction, TransactionalProducer
@@ -350,12 +350,14 @@ class App:
         >>> run(example)
         """
         transaction = current_transaction.get()
-        if transaction is not None:
-            await transaction.send(topic, value, key=key, headers=headers, delay=delay, due=due)
-        else:
+        if transaction is None:
             await self.producer.publish(
                 topic, value, key=key, headers=headers, delay=delay, due=due, schedule_id=schedule_id
             )
+        elif schedule_id is not None:
+            raise refused_in_transaction()
+        else:
+            await transaction.send(topic, value, key=key, headers=headers, delay=delay, due=due)
 
     async def send(
         self,

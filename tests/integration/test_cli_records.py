@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,22 @@ def test_dead_letters_are_chosen_in_one_way(up: Up) -> None:
     assert b"0/99" in up.run("dead-letters", "discard", "orders", "0/99", "--yes", code=ERROR).stderr
     up.run("dead-letters", "list", "missing", code=NOT_FOUND)
     up.run("dead-letters", "list", "--group", "g", code=USAGE)
+
+
+def test_delayed_records_are_printed_with_their_ids(up: Up) -> None:
+    up.run("topic", "create", "reminders")
+    printed = up.run("produce", "reminders", "--delay", "30d", feed=b"tea\ncup\n").stdout.decode().splitlines()
+    assert all(re.fullmatch(r"[0-9a-f]{32} 20\S+\+00:00", line) for line in printed), printed
+    due = ["--due", "2199-01-01T09:30:00-05:00"]
+    (line,) = up.run("produce", "reminders", *due, "--json", feed=b"pot\n").stdout.splitlines()
+    receipt = json.loads(line)
+    assert (receipt["topic"], receipt["next_us"]) == ("reminders", "7226634600000000")
+    assert up.run("produce", "reminders", "--delay", "1d", "--quiet", feed=b"jug\n").stdout == b""
+    assert len(up.json("schedule", "list")["schedules"]) == 4
+    up.run("schedule", "cancel", "reminders", printed[0].split()[0], "--yes")
+    up.run("schedule", "cancel", "reminders", receipt["id"], "--yes")
+    for wrong in (["--delay", "soon"], ["--delay", "5"], ["--delay", "1d", *due], ["--due", "2026-12-01T09:30"]):
+        assert up.run("produce", "reminders", *wrong, feed=b"x\n", code=USAGE).stdout == b""
 
 
 def test_kv_reads_and_writes_single_keys(up: Up) -> None:

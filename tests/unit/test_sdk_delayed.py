@@ -381,7 +381,8 @@ def test_a_handler_of_a_test_gets_a_delayed_record_when_it_is_fired() -> None:
 
     @app.on("orders", group="engine", delivery="exactly_once")
     async def order(value: bytes) -> None:
-        await app.publish("reminders", value, delay=1)
+        later: dict[str, Any] = {"delay": 1} if value == b"4711" else {"schedule_id": "a"}
+        await app.publish("reminders", value, **later)
 
     async def scene() -> None:
         async with app.test() as test:
@@ -399,7 +400,8 @@ def test_a_handler_of_a_test_gets_a_delayed_record_when_it_is_fired() -> None:
             assert headers["comet-schedule-due"] == str(at_us).encode()
             await test.fire_delayed()
             assert len(seen) == 2
-            with pytest.raises(InvalidArgument, match="a transaction cannot hold a delayed record"):
-                await test.publish("orders", b"4711")
+            for order_id in (b"4711", b"4712"):
+                with pytest.raises(InvalidArgument, match="a transaction cannot hold a delayed record"):
+                    await test.publish("orders", order_id)
 
     asyncio.run(scene())
