@@ -38,6 +38,8 @@ PRODUCER_TIMEOUT_MS_MAX: Final = 24 * 3_600_000
 DELAY_MS_MAX: Final = 366 * 86_400_000
 DELAYED_RECORDS_MAX: Final = 1_000
 DELAYED_BYTES_MAX: Final = MIB
+# Without an answer by then, the request is repeated, perhaps to another broker.
+DELAYED_PATIENCE_MS: Final = 5_000
 # Unread failures that are kept for flush() to raise.
 FAILURES_STORED_MAX: Final = 100
 

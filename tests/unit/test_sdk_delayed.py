@@ -233,6 +233,18 @@ async def test_a_silent_broker_ends_in_a_timeout_in_time(broker: FakeSchedules) 
 
 
 @scenario()
+async def test_a_request_without_an_answer_is_repeated_before_the_time_is_over(broker: FakeSchedules) -> None:
+    async with producer(broker) as p:
+        await p.publish("quotes", b"0")
+        broker.frozen = True
+        delivery = await p.send("quotes", b"1", delay=1)
+        asyncio.get_running_loop().call_later(7, setattr, broker, "frozen", False)
+        await delivery
+    assert broker.values() == [b"1"]
+    assert len(broker.authors) == 2, "the first request was given up"
+
+
+@scenario()
 async def test_a_broker_that_cannot_be_reached_is_tried_until_it_is_back(broker: FakeSchedules) -> None:
     async with producer(broker) as p:
         await p.publish("quotes", b"0")

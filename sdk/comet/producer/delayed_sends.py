@@ -94,7 +94,7 @@ class DelayedSends:
         them are not done."""
         request = schedules.PutSchedulesRequest(topic=topic, schedules=[one.put for one in records if one.put])
         left_s = max(one.deadline for one in records) - asyncio.get_running_loop().time()
-        timeout_ms = min(max(round(left_s * 1000), 1), limits.REQUEST_TIMEOUT_MS)
+        timeout_ms = min(max(round(left_s * 1000), 1), limits.DELAYED_PATIENCE_MS)
         results: Sequence[schedules.SchedulePutResult | CometError]
         try:
             answer = await self._client.unary(_PUT, request, schedules.PutSchedulesResponse, timeout_ms, acting=acting)
