@@ -65,6 +65,17 @@ def _next_turn() -> Generator[None, None, None]:
     yield
 
 
+async def _read_by_brokers(senders: Iterable[PartitionSender], timeout_s: float) -> None:
+    """Pings the brokers that got batches with acks=0: an answer shows that they have read them. Without one, the
+    records may be lost."""
+    timeout_ms = min(limits.REQUEST_TIMEOUT_MS, round(timeout_s * 1000))
+    connections = {sender.unasked_on for sender in senders} - {None}
+    pings = [connection.call(pb.ClientFrame(ping=pb.Ping()), timeout_ms) for connection in connections if connection]
+    for answer in await asyncio.gather(*pings, return_exceptions=True):
+        if isinstance(answer, BaseException) and not isinstance(answer, CometError):
+            raise answer
+
+
 class _Counts:
     """Of a producer, since its start."""
 
@@ -595,19 +606,7 @@ class Producer:
                 await wait(batch)
         await self._delayed.flush()
         if not self._settings.acks:
-            await self._read_by_brokers()
-
-    async def _read_by_brokers(self) -> None:
-        """Pings the brokers that got batches with acks=0: an answer shows that they have read them. Without one, the
-        records may be lost."""
-        timeout_ms = min(limits.REQUEST_TIMEOUT_MS, round(self._settings.timeout_s * 1000))
-        connections = {sender.unasked_on for sender in self._routes.senders()} - {None}
-        pings = [
-            connection.call(pb.ClientFrame(ping=pb.Ping()), timeout_ms) for connection in connections if connection
-        ]
-        for answer in await asyncio.gather(*pings, return_exceptions=True):
-            if isinstance(answer, BaseException) and not isinstance(answer, CometError):
-                raise answer
+            await _read_by_brokers(self._routes.senders(), self._settings.timeout_s)
 
     def _raise_unseen(self) -> None:
         unseen = [batch for batch in self._failures if not batch.seen]
