@@ -28,6 +28,7 @@ PATHS = (
     "/groups",
     "/groups/engine",
     "/dead-letters",
+    "/schedules",
     "/brokers",
     "/brokers/1",
     "/quotes",

@@ -519,6 +519,72 @@ class TopicKeys:
     problem: str = ""
 
 
+# ---- schedules
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule, with the zone of its wall clock. None: not known."""
+
+    topic: str
+    id: str
+    spec: str
+    revision: int
+    zone: str = "UTC"
+    next_us: int | None = None  # without jitter
+    next_local: str = ""  # on the wall clock of its zone, as 2026-11-27T13:00:00-05:00
+    paused: bool = False
+    reason: str = ""  # why a broker has paused it
+    waits_for: str = ""  # the calendar whose next version resumes it
+    fired: int = 0
+    skipped: int = 0
+    fired_us: int | None = None
+    late: str = ""
+    late_max_ms: int = 0
+    jitter_ms: int = 0
+    end_us: int | None = None
+    fires_max: int = 0  # 0: no limit
+    author: str = ""
+    created_us: int | None = None
+    tzdata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulesPage:
+    """One page of the list. Where it cannot be read, `problem` says why."""
+
+    time_us: int
+    schedules: tuple[Schedule, ...] = ()
+    after: str = ""  # of the next page; empty: this is the last
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleTime:
+    """A time at which a schedule is due."""
+
+    time_us: int
+    local: str  # on the wall clock of its zone
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDetail:
+    """One schedule with the record that it writes, and its next times. Long values are cut."""
+
+    time_us: int
+    schedule: Schedule
+    key: bytes | None = None
+    value: bytes | None = None  # None: a tombstone
+    size: int = 0  # of key and value, in bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
+    encrypted: str = ""  # the id of the key by which the value is encrypted end to end
+    partition: int | None = None  # None: by the key
+    ttl_ms: int | None = None
+    times: tuple[ScheduleTime, ...] = ()
+    end: str = ""  # why no more times follow; empty: more follow
+    warning: str = ""  # about the calendar that it needs
+
+
 # ---- access and the audit log: no secret is here
 
 RULE_OPERATIONS: Final = ("read", "write", "create", "delete", "alter", "describe")  # of rules

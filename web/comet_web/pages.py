@@ -26,6 +26,8 @@ from comet_web.views import (
     overview,
     quotes,
     records,
+    schedule,
+    schedules,
     topic,
     topic_config,
     topic_consumers,
@@ -119,6 +121,8 @@ PAGES: Final[tuple[Page, ...]] = (
         main="dead_letters",
     ),
     Page("alerts", "/alerts", "alerts.html", "alerts", alerts.view, nav="alerts", main="alerts"),
+    Page("schedules", "/schedules", "schedules.html", "schedules", schedules.view, nav="schedules"),
+    Page("schedule", "/schedules/{topic}/{schedule}", "schedule.html", "schedule", schedule.view, nav="schedules"),
     Page(
         "access", "/access", "access.html", "access", access.view, nav="access", interval_s=2, main="rules", role=ADMIN
     ),

@@ -22,6 +22,7 @@ from comet_gateway.dashboard import (
     dead_letters,
     diagnostics,
     quotes,
+    schedules,
     topic_keys,
     topic_records,
 )
@@ -245,6 +246,8 @@ LOADERS: Final[Mapping[str, Loader]] = {
     "group": group,
     "broker": broker,
     "quotes": quotes.quotes,
+    "schedule": schedules.schedule,
+    "schedules": schedules.schedules,
     "dead_letters": dead_letters.dead_letters,
     "dead_letter_topic": dead_letters.dead_letter_topic,
 }

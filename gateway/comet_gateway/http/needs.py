@@ -24,6 +24,8 @@ _OF_PAGES: Final = {  # more, by the page's name
     "dead_letters": ("read topic *",),
     "dead_letter_topic": ("read topic {topic}",),
     "alerts": ("read topic *",),
+    "schedules": ("read topic *",),
+    "schedule": ("read topic {topic}",),
     "audit": (f"read topic {AUDIT_TOPIC}",),
 }
 _NOTHING: Final[tuple[str, ...]] = ()

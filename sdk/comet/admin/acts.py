@@ -564,28 +564,54 @@ _ROWS: Final = (
         "It does not fire until it is resumed.",
         method="schedules.pause_schedule", command="schedule pause", dry_run=True,
         errors=("REVISION_MISMATCH", "SCHEDULE_NOT_FOUND"),
-        routes=(Operation("pauseSchedule", "POST", "/v1/schedules/{topic}/{schedule}/pause"),),
+        routes=(
+            Operation(
+                "pauseSchedule", "POST", "/v1/schedules/{topic}/{schedule}/pause",
+                dialog=Dialog("Pause schedule {schedule} of {topic}", "Pause", "It does not fire until it is resumed."),
+            ),
+        ),
     ),
     Act(
         "ResumeSchedule", "operator", "write topic", "Resume a paused schedule",
         "Times that are over are not made up for; one that was to fire once fires now if its time is over.",
         method="schedules.resume_schedule", command="schedule resume", dry_run=True,
         errors=("CALENDAR_NOT_FOUND", "REVISION_MISMATCH", "SCHEDULE_NOT_FOUND"),
-        routes=(Operation("resumeSchedule", "POST", "/v1/schedules/{topic}/{schedule}/resume"),),
+        routes=(
+            Operation(
+                "resumeSchedule", "POST", "/v1/schedules/{topic}/{schedule}/resume",
+                dialog=Dialog(
+                    "Resume schedule {schedule} of {topic}", "Resume",
+                    "Times that are over are not made up for; one that was to fire once fires now if its time is over.",
+                ),
+            ),
+        ),
     ),
     Act(
         "RunSchedule", "operator", "write topic", "Run a schedule now",
         "It fires once, beside its times; one that was to fire once is over then. It must not be paused.",
         method="schedules.run_schedule", command="schedule run", dry_run=True,
         errors=("REVISION_MISMATCH", "SCHEDULE_NOT_FOUND"),
-        routes=(Operation("runSchedule", "POST", "/v1/schedules/{topic}/{schedule}/run"),),
+        routes=(
+            Operation(
+                "runSchedule", "POST", "/v1/schedules/{topic}/{schedule}/run",
+                dialog=Dialog(
+                    "Run schedule {schedule} of {topic} now", "Run now",
+                    "It fires once, beside its times; one that was to fire once has fired then.",
+                ),
+            ),
+        ),
     ),
     Act(
         "MoveSchedule", "operator", "write topic", "Give a schedule other times",
         "Its record stays.",
         method="schedules.move_schedule", command="schedule move", dry_run=True,
         errors=("CALENDAR_NOT_FOUND", "REVISION_MISMATCH", "SCHEDULE_NOT_FOUND"),
-        routes=(Operation("moveSchedule", "POST", "/v1/schedules/{topic}/{schedule}/move"),),
+        routes=(
+            Operation(
+                "moveSchedule", "POST", "/v1/schedules/{topic}/{schedule}/move",
+                dialog=Dialog("Move schedule {schedule} of {topic}", "Move", "It gets other times. Its record stays."),
+            ),
+        ),
     ),
 )  # fmt: skip
 

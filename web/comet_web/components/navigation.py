@@ -26,6 +26,7 @@ NAV: Final[tuple[Entry, ...]] = (
     Entry("groups", "Groups", "/groups", "c"),
     Entry("dead-letters", "Dead letters", "/dead-letters", "d"),
     Entry("alerts", "Alerts", "/alerts", "e"),
+    Entry("schedules", "Schedules", "/schedules", "s"),
     Entry("brokers", "Brokers", "/brokers", "b"),
     Entry("quotes", "Quotes", "/quotes", "q"),
     Entry("access", "Access", "/access", "r", role=ADMIN),

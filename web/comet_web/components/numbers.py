@@ -98,8 +98,27 @@ def ago(time_us: int | None, now_us: int) -> Cell:
     if not time_us:
         return UNKNOWN
     seconds = max(0, now_us - time_us) // 1_000_000
-    text = f"{seconds} s" if seconds < 60 else duration_text(seconds)
+    text = _whole_text(seconds)
     return Cell(f"{text} ago" if seconds else "just now", time_us, title=moment_text(time_us))
+
+
+LATE_US = 5_000_000  # that something may be due without being late
+
+
+def until(time_us: int, now_us: int, *, slack_us: int = 0) -> Cell:
+    """Time until then in whole seconds; the moment on hover. Late once it is over for longer than `slack_us`."""
+    title = moment_text(time_us)
+    seconds = (time_us - now_us) // 1_000_000
+    if seconds > 0:
+        return Cell(f"in {_whole_text(seconds)}", time_us, title=title)
+    if now_us <= time_us + slack_us + LATE_US:
+        return Cell("now", time_us, title=title)
+    late = (now_us - time_us) // 1_000_000
+    return Cell(f"late by {_whole_text(late)}", time_us, "warn", title)
+
+
+def _whole_text(seconds: int) -> str:
+    return f"{seconds} s" if seconds < 60 else duration_text(seconds)
 
 
 _SWITCHES = {"True": "yes", "False": "no"}

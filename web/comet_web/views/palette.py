@@ -46,6 +46,7 @@ class PaletteAction:
 
 ACTIONS: Final[tuple[PaletteAction, ...]] = (
     PaletteAction("Create topic", "create-topic", OPERATOR, "/topics"),
+    PaletteAction("Create schedule", "new-schedule", OPERATOR, "/schedules"),
     PaletteAction("Produce to", "produce", OPERATOR, of=TOPIC),
     PaletteAction("Records of", of=TOPIC, part="records"),
     PaletteAction("Settings of topic", of=TOPIC, part="config"),

@@ -6,11 +6,11 @@ const ACTS = JSON.parse(document.querySelector('meta[name="acts"]').content);
 
 const fill = (text, what) => text.replace(/{(\w+)}/g, (whole, name) => what[name] ?? whole);
 
-// Calls the operation on `what`: {topic}, {group} or {broker}. With `dryRun` nothing changes, and the answer is the effect.
-export function call(operation, what, body = undefined, { dryRun = false } = {}) {
+// Calls the operation on `what`: {topic}, {group}, {broker} and the like. With `dryRun` nothing changes, and the answer is the effect.
+export function call(operation, what, body = undefined, { dryRun = false, headers = {} } = {}) {
   const { method, path } = ACTS[operation];
   const named = Object.fromEntries(Object.entries(what).map(([name, value]) => [name, encodeURIComponent(value)]));
-  return api(method, fill(path, named) + (dryRun ? "?dry_run=true" : ""), body);
+  return api(method, fill(path, named) + (dryRun ? "?dry_run=true" : ""), body, { headers });
 }
 
 // The texts of its dialog: title, note, action, `type` (to be typed), and whether it destroys something.

@@ -3,6 +3,7 @@
 
 import { api, Problem } from "./api.js";
 import { base64Of, base64Problem, bytesOf, textOf } from "./bytes.js";
+import { attempt, conditionOf, conflictRegion } from "./conflict.js";
 import { confirm, field, open } from "./dialog.js";
 import { el, root } from "./el.js";
 import { faultOf, faultText, formatted } from "./json_text.js";
@@ -57,10 +58,6 @@ async function read(topic, key, revision = null) {
   throw new Problem(problem);
 }
 
-const conditionOf = (expected) => ({
-  ...(expected === "always" ? {} : expected === "absent" ? { "if-none-match": "*" } : { "if-match": `"${expected}"` }),
-});
-
 // ---- a conflict
 
 function told(bytes) {
@@ -70,34 +67,17 @@ function told(bytes) {
   return text.length > TOLD_MAX ? `${text.slice(0, TOLD_MAX)}…` : text;
 }
 
-// The sentence about the key as it is now, with a button that hands it to `load`.
-function conflict(region, now, load) {
-  const sentence = now
-    ? ["Another client was faster. Revision ", el("b", {}, now.revision), " is the current one, with the value ", el("code", {}, told(now.bytes))]
-    : ["Another client was faster: the key was deleted and has no value now."];
-  const take = () => {
-    region.hidden = true;
-    load(now);
-  };
-  const button = el("button", { type: "button", class: "button small", onclick: take }, now ? `Load revision ${now.revision}` : "Continue without a value");
-  region.replaceChildren(el("span", {}, "Nothing was written. ", sentence), button);
-  region.hidden = false;
-  button.focus();
+// Runs a write. After a mismatch of revisions the dialog says which revision and value the key has now, and hands it to
+// `load` on request.
+function attemptAt(topic, key, region, load, write) {
+  return attempt(region, write, async () => {
+    const now = await read(topic, key);
+    const sentence = now
+      ? ["Another client was faster. Revision ", el("b", {}, now.revision), " is the current one, with the value ", el("code", {}, told(now.bytes))]
+      : ["Another client was faster: the key was deleted and has no value now."];
+    return { sentence, choices: [[now ? `Load revision ${now.revision}` : "Continue without a value", () => load(now)]] };
+  });
 }
-
-// Runs a write; a mismatch of revisions shows the conflict and keeps the dialog open.
-async function attempt(topic, key, region, load, write) {
-  region.hidden = true;
-  try {
-    return await write();
-  } catch (error) {
-    if (error.code !== "REVISION_MISMATCH") throw error;
-    conflict(region, await read(topic, key), load);
-    throw Object.assign(error, { shown: true });
-  }
-}
-
-const regionOf = () => el("div", { class: "notice conflict", role: "alert", dataset: { tone: "warn" }, hidden: true });
 
 // ---- set
 
@@ -115,7 +95,7 @@ export async function setKey(topic, { key = null, expected = "absent", kind = "j
     field({ name: "expected", label: "Write", type: "select", options: choices(expected), value: expected }),
     field({ name: "value", label: "Value", type: "textarea", rows: 10, value, check: (text) => valueProblem(part("kind")?.value ?? kind, text) }),
   ];
-  const region = regionOf();
+  const region = conflictRegion();
   const load = (now) => {
     const next = now ? { expected: now.revision, ...typed(now.bytes) } : { expected: "absent" };
     part("expected").replaceChildren(...choices(next.expected).map(([name, text]) => el("option", { value: name }, text)));
@@ -133,7 +113,7 @@ export async function setKey(topic, { key = null, expected = "absent", kind = "j
       const target = key ?? asBytes(values.key_kind, values.key);
       const body = new Blob([asBytes(values.kind, values.value)]);
       const headers = { "content-type": "application/octet-stream", ...conditionOf(values.expected) };
-      const { revision } = await attempt(topic, target, region, load, () => api("PUT", path(topic, target), body, { headers }));
+      const { revision } = await attemptAt(topic, target, region, load, () => api("PUT", path(topic, target), body, { headers }));
       toast(`Revision ${revision} of ${nameOf(target)} written.`);
       return { address: addressOf(target) };
     },
@@ -162,7 +142,7 @@ export async function editKey(topic, { state, key_base64, revision }) {
 export async function deleteKey(topic, { key_base64, revision }) {
   const key = bytesOf(key_base64);
   const name = nameOf(key);
-  const region = regionOf();
+  const region = conflictRegion();
   let expected = revision;
   const line = el("dd", {}, revision);
   const load = (now) => {
@@ -176,7 +156,7 @@ export async function deleteKey(topic, { key_base64, revision }) {
     type: name.length <= TYPED_MAX ? name : "delete",
     submit: async () => {
       if (expected === null) return true;
-      const answer = await attempt(topic, key, region, load, () => api("DELETE", path(topic, key), undefined, { headers: conditionOf(expected) }));
+      const answer = await attemptAt(topic, key, region, load, () => api("DELETE", path(topic, key), undefined, { headers: conditionOf(expected) }));
       toast(`${name} deleted by revision ${answer.revision}.`);
       return true;
     },

@@ -17,6 +17,7 @@ const SHORTCUTS = [
   [["g", "b"], "Brokers"],
   [["g", "q"], "Quotes"],
   [["g", "e"], "Alerts"],
+  [["g", "s"], "Schedules"],
   [["g", "r"], "Access"],
   [["g", "l"], "Audit log"],
   [["g", "i"], "API"],

@@ -6,7 +6,7 @@
 // own. Content is shown as text only, up to a limit.
 
 import { api } from "./api.js";
-import { bytesOf, textOf } from "./bytes.js";
+import { base64Of, bytesOf, textOf } from "./bytes.js";
 import { copy } from "./clipboard.js";
 import { el, icon, root } from "./el.js";
 import { decode } from "./exact.js";
@@ -103,9 +103,21 @@ function fill(body, id, record, facts, actions) {
     ])),
     tracebackOf(record.headers ?? []),
     headersOf((record.headers ?? []).filter(({ name }) => name !== TRACEBACK)),
-    value === null ? el("p", { class: "notice" }, "Tombstone: no value; deletes the key.") : valueOf(id, value),
+    valueOrTombstone(value, root + at(id) + "/value"),
   ];
   body.replaceChildren(...parts.filter(Boolean));
+}
+
+// The headers and the value of a record that is in no log, such as that of a schedule. `value` are bytes, null for a
+// tombstone.
+export function unwritten(headers, value) {
+  const acts = value && el("div", { class: "record-acts" }, copier("Copy value", () => textOf(value) ?? base64Of(value)));
+  return [acts, headersOf(headers), valueOrTombstone(value)].filter(Boolean);
+}
+
+// `whole`: the address of the value, for one that is too long to show.
+function valueOrTombstone(value, whole = "") {
+  return value === null ? el("p", { class: "notice" }, "Tombstone: no value; deletes the key.") : valueOf(value, whole);
 }
 
 const rowsOf = (facts) => facts.flatMap(([label, text]) => [el("dt", {}, label), el("dd", {}, text)]);
@@ -166,7 +178,7 @@ function isJson(text) {
 
 // ---- the value, in three ways
 
-function valueOf(id, value) {
+function valueOf(value, whole) {
   const text = textOf(value);
   const small = value.length <= SHOWN_MAX;
   const decoded = text !== null && small ? decode(text) : undefined;
@@ -189,10 +201,10 @@ function valueOf(id, value) {
     inside.replaceChildren(make());
     const most = name === "Hex" ? HEX_MAX : SHOWN_MAX;
     note.hidden = value.length <= most;
-    note.replaceChildren(
+    note.replaceChildren(...[
       `Only the first ${most.toLocaleString("en")} of ${value.length.toLocaleString("en")} bytes are shown. `,
-      el("a", { href: root + at(id) + "/value", download: "" }, "Download all"),
-    );
+      whole && el("a", { href: whole, download: "" }, "Download all"),
+    ].filter(Boolean));
   };
   const move = (event, index) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
