@@ -209,6 +209,8 @@ def test_a_schedule_has_its_settings() -> None:
         "skip: no time that is later than 1 min"
     )
     assert shown(detail()).fields["ends"].text == "never"
+    assert shown(detail(made(late=""))).fields["late"].text.startswith("fire_last: ")
+    assert shown(detail(made(late="", spec="at 2026-12-01T09:30:00Z"))).fields["late"].text.startswith("fire: ")
 
 
 def test_a_schedule_leads_to_the_records_that_it_wrote() -> None:

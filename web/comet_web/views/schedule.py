@@ -88,7 +88,8 @@ def _settings(one: Schedule) -> dict[str, Cell]:
 def _late(one: Schedule) -> str:
     if one.late == "skip" and one.late_max_ms:
         return f"skip: no time that is later than {_milliseconds(one.late_max_ms)}"
-    return _LATE.get(one.late, one.late or DASH)
+    usual = "fire" if one.spec.startswith("at ") else "fire_last"
+    return _LATE.get(one.late or usual, one.late)
 
 
 def _milliseconds(value: int) -> str:

@@ -22,8 +22,8 @@ export function form({ title, fields, submit = async (values) => values, note = 
 }
 
 // Resolves to the result of `submit` (true without one), or to null. `effect` is [[label, text], …]; `load` fetches it (a
-// dry run); `type` is the text to type before the action is enabled; `dismiss` leaves everything as it is.
-export function confirm({ title, effect = [], load = null, type = "", action = "Delete", danger = true, submit = async () => true, note = "", dismiss = "Cancel" }) {
+// dry run); `type` is the text to type before the action is enabled.
+export function confirm({ title, effect = [], load = null, type = "", action = "Delete", danger = true, submit = async () => true, note = "" }) {
   const list = el("dl", { class: "facts effect", hidden: !effect.length && !load });
   show(list, effect);
   const typed = type && field({ name: "typed", label: `Type ${type} to confirm`, required: true, autocomplete: "off" });
@@ -32,7 +32,6 @@ export function confirm({ title, effect = [], load = null, type = "", action = "
     content: [note && el("p", {}, note), list, typed && typed.node],
     action,
     danger,
-    dismiss,
     ready: () => !type || typed.read() === type,
     load: load && (async () => show(list, await load())),
     submit: async () => (await submit()) ?? true,
@@ -86,8 +85,8 @@ function option(each, chosen) {
   return el("option", { value, selected: String(value) === String(chosen) }, label);
 }
 
-// The dialog itself. `load` runs first and on retry; the action waits for it. A Problem with `shown` is explained by the
-// content.
+// The dialog itself; its button `dismiss` changes nothing. `load` runs first and on retry; the action waits for it. A
+// Problem with `shown` is explained by the content.
 export function open({ title, content, action = "", danger = false, wide = false, dismiss = "Cancel", ready = () => true, load = null, submit = null }) {
   const before = document.activeElement;
   const wrong = el("div", { class: "wrong", role: "alert", hidden: true });

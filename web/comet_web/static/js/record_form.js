@@ -6,7 +6,8 @@ import { faultOf, faultText } from "./json_text.js";
 const KEYS = [["none", "no key"], ["text", "text"], ["base64", "base64"]];
 const KINDS = [["json", "JSON"], ["text", "text"], ["base64", "base64"], ["tombstone", "tombstone: delete the key"]];
 
-// Specs for `field` of dialog.js. `from` has their initial values: {partition, key, key_kind, kind, value, headers}.
+// Specs for `field` of dialog.js. `from` has their initial values: {partition, key, key_kind, kind, value, headers}, and
+// the `rows` of a value.
 // `partitions`: their number, null where it is not known.
 export function recordFields(from, partitions) {
   const chosen = (name, otherwise) => dialog()?.querySelector(`[name="${name}"]`)?.value ?? otherwise;
@@ -15,7 +16,7 @@ export function recordFields(from, partitions) {
     { name: "key", label: "Key", value: from.key ?? "", autocomplete: "off", spellcheck: "false", check: (text) => (chosen("key_kind", from.key_kind) === "base64" ? base64Problem(text) : "") },
     { name: "kind", label: "Value as", type: "select", options: KINDS, value: from.kind ?? "json" },
     partitionField(from.partition ?? "", partitions),
-    { name: "value", label: "Value", type: "textarea", rows: 8, value: from.value ?? "", check: (text) => valueProblem(chosen("kind", from.kind ?? "json"), text) },
+    { name: "value", label: "Value", type: "textarea", rows: from.rows ?? 8, value: from.value ?? "", check: (text) => valueProblem(chosen("kind", from.kind ?? "json"), text) },
     { name: "headers", label: "Headers", type: "textarea", rows: 3, value: from.headers ?? "", help: "One per line: name: value", check: headersProblem },
   ];
 }

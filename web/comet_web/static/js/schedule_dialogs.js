@@ -6,7 +6,7 @@ import { call, texts } from "./acts.js";
 import { api, Problem } from "./api.js";
 import { base64Of, textOf } from "./bytes.js";
 import { attempt, conditionOf, conflictRegion } from "./conflict.js";
-import { confirm, field, open } from "./dialog.js";
+import { field, open } from "./dialog.js";
 import { el } from "./el.js";
 import { formatted } from "./json_text.js";
 import { NextTimes } from "./next_times.js";
@@ -14,7 +14,7 @@ import { pathOf, read } from "./schedule_api.js";
 import { followKinds, recordFields, recordMembers } from "./record_form.js";
 import { read as readSetting, nameProblem, write as writeSetting } from "./settings.js";
 import { toast } from "./toast.js";
-import { many, whole } from "./words.js";
+import { whole } from "./words.js";
 
 const AGAIN_MAX = 5; // that a schedule may fire while one act is done
 const EDITED_MAX = 256 << 10; // characters of a value
@@ -104,13 +104,14 @@ export async function actOn(operation, what) {
     shown.known = now;
     show(now.schedule);
   };
-  const { note, ...said } = texts(operation, what);
-  return confirm({
-    ...said,
-    note: [note, list, shown.region],
+  const { title, note, action } = texts(operation, what);
+  return open({
+    title,
+    content: [el("p", {}, note), list, shown.region],
+    action,
     danger: operation === "cancelSchedule",
     dismiss: "Back",
-    load: async () => (await rehearse(), []),
+    load: rehearse,
     submit: async () => {
       const choices = (now) => (now ? [[`Go on with revision ${now.schedule.revision}`, () => goOn(now)]] : []);
       const answer = await shown.write((headers) => call(operation, what, undefined, { headers }), choices, { again });
@@ -159,11 +160,11 @@ export async function editSchedule(what) {
 }
 
 function edit(what, known) {
-  const from = known ? valuesOf(known) : {};
+  const from = known ? valuesOf(known) : { key_kind: "none" };
   const shown = new Shown(what, known);
   const part = (name) => fields.find((each) => each.name === name);
   const times = new NextTimes({ value: from.spec ?? "", limits: () => limitsOf(part) });
-  const fields = [...named(known ? null : what.topic), ...recordFields(from, null), ...more(from)].map(field);
+  const fields = [...named(known ? null : what.topic), ...recordFields({ ...from, rows: 5 }, null), ...more(from)].map(field);
   const late = part("late").node.querySelector("select");
   const arrange = () => (part("late_max").node.hidden = late.value !== "skip");
   late.addEventListener("change", arrange);
