@@ -32,6 +32,7 @@ PAGES: Final = {
     "groups": "/groups",
     "dead-letters": "/dead-letters",
     "alerts": "/alerts",
+    "schedules": "/schedules",
     "brokers": "/brokers",
     "broker": "/brokers/1",
     "quotes": "/quotes",

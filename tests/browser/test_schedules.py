@@ -331,6 +331,7 @@ async def test_an_id_is_made_where_none_is_given(page: Page, stage: Stage, topic
     await dialog(page).get_by_label("Times", exact=True).fill("at 2030-12-01T09:30 Europe/London")
     await expect(previewed(page)).to_have_count(1)
     await dialog(page).get_by_label("Value as").select_option("tombstone")
+    await dialog(page).get_by_label("Key as").select_option("text")
     await dialog(page).get_by_label("Key", exact=True).fill("ACME")
     await confirm(page, "Create")
     await page.wait_for_url(re.compile(f"/schedules/{topic}/[0-9a-f]{{32}}$"))

@@ -262,5 +262,5 @@ async def test_a_change_is_written_down_with_who_and_what(
 def test_each_topic_in_a_path_has_the_name_that_the_guard_looks_at() -> None:
     for _, path in ROLES:
         before, _, rest = path.partition("{")
-        if before.endswith(("/topics/", "/dead-letters/")):
+        if before.endswith(("/topics/", "/dead-letters/", "/schedules/")):
             assert rest.startswith("topic}"), path

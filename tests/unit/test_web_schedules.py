@@ -130,7 +130,8 @@ def test_a_countdown_does_not_flicker() -> None:
 def test_a_schedule_that_does_not_fire_says_why() -> None:
     by_person = listed(made(paused=True, next_us=NOW - SECOND))
     assert texts(by_person, "schedules")[0]["state"] == "paused"
-    assert texts(by_person, "schedules")[0]["in"] == "paused"
+    assert (texts(by_person, "schedules")[0]["next"], texts(by_person, "schedules")[0]["in"]) == (DASH, "paused")
+    assert texts(listed(made(paused=True)), "schedules")[0]["next"] == "2026-11-27 13:00:00 America/New_York"
     by_broker = texts(listed(made(paused=True, reason="topic 'orders' does not exist")), "schedules")[0]
     assert by_broker["state"] == "paused: topic 'orders' does not exist"
     waiting = made(paused=True, reason="calendar XNYS is known until 2027-11-23", waits_for="XNYS", next_us=None)
@@ -238,6 +239,7 @@ def test_the_end_of_the_times_has_a_reason() -> None:
         "No more times: it comes once, and that is over."
     )
     assert "does not fire until it is resumed" in shown(detail(made(paused=True))).fields["end"].text
+    assert shown(detail(made(paused=True), times=(), end="over")).fields["end"].text == "No more times: over."
 
 
 def test_a_record_has_its_key_value_and_headers() -> None:

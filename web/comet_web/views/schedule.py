@@ -11,7 +11,7 @@ from comet_web.document import DASH, Cell, Column, Document, Row, Table
 from comet_web.facts import Schedule, ScheduleDetail, ScheduleTime
 from comet_web.page_request import PageRequest, path
 from comet_web.views.records import TEXT_CHARACTERS, line
-from comet_web.views.schedules import due, state, wall
+from comet_web.views.schedules import due, next_wall, state
 
 DUE_HEADER: Final = "comet-schedule-id"  # of the records that a schedule has written
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -64,7 +64,7 @@ def _state(one: Schedule, now_us: int) -> dict[str, Cell]:
         "paused": Cell("yes" if one.paused else ""),
         "revision": Cell(str(one.revision), one.revision),
         "state": state(one),
-        "next": wall(one.next_us, one.next_local, one.zone),
+        "next": next_wall(one, now_us),
         "in": due(one, now_us),
         "fired": numbers.count(one.fired),
         "skipped": numbers.count(one.skipped, tone="warn" if one.skipped else ""),
@@ -155,7 +155,7 @@ def _notice(one: Schedule) -> str:
 
 
 def _end(facts: ScheduleDetail) -> str:
-    if facts.schedule.paused:
+    if facts.schedule.paused and facts.times:
         text = "The times that it would have. It does not fire until it is resumed."
         return f"{text} {_more(facts)}".rstrip()
     return _more(facts)

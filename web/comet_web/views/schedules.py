@@ -59,7 +59,7 @@ def _row(one: Schedule, now_us: int) -> Row:
             Cell(one.id),
             Cell(one.topic, href=path("topics", one.topic)),
             Cell(spec, one.spec, title="" if spec == one.spec else one.spec),
-            wall(one.next_us, one.next_local, one.zone),
+            next_wall(one, now_us),
             due(one, now_us),
             numbers.count(one.fired),
             numbers.count(one.skipped, tone="warn" if one.skipped else ""),
@@ -68,11 +68,11 @@ def _row(one: Schedule, now_us: int) -> Row:
     )
 
 
-def wall(time_us: int | None, local: str, zone: str) -> Cell:
-    """A time on the wall clock of a zone; in UTC on hover."""
-    if time_us is None:
+def next_wall(one: Schedule, now_us: int) -> Cell:
+    """The next time on the wall clock of the schedule's zone; in UTC on hover. A paused one may have none any more."""
+    if one.next_us is None or (one.paused and one.next_us <= now_us):
         return UNKNOWN
-    return Cell(f"{wall_text(local)} {zone}", time_us, title=numbers.moment_text(time_us))
+    return Cell(f"{wall_text(one.next_local)} {one.zone}", one.next_us, title=numbers.moment_text(one.next_us))
 
 
 def wall_text(local: str) -> str:

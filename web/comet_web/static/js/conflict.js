@@ -32,4 +32,5 @@ function show(region, { sentence, choices }) {
   region.replaceChildren(el("span", {}, "Nothing was written. ", sentence), el("span", { class: "choices" }, buttons));
   region.hidden = false;
   buttons[0]?.focus();
+  region.scrollIntoView({ block: "nearest" });
 }

@@ -6,9 +6,8 @@ import { faultOf, faultText } from "./json_text.js";
 const KEYS = [["none", "no key"], ["text", "text"], ["base64", "base64"]];
 const KINDS = [["json", "JSON"], ["text", "text"], ["base64", "base64"], ["tombstone", "tombstone: delete the key"]];
 
-// Specs for `field` of dialog.js. `from` has their initial values: {partition, key, key_kind, kind, value, headers}, and
-// the `rows` of a value.
-// `partitions`: their number, null where it is not known.
+// Specs for `field` of dialog.js. `from` has their initial values, {partition, key, key_kind, kind, value, headers}, and the
+// `rows` of a value. `partitions`: their number, null where it is not known.
 export function recordFields(from, partitions) {
   const chosen = (name, otherwise) => dialog()?.querySelector(`[name="${name}"]`)?.value ?? otherwise;
   return [
