@@ -183,10 +183,13 @@ async def test_hostile_records_are_text(page: Page, stage: Stage, topic: str) ->
     await with_admin(
         stage,
         lambda admin: admin.put_schedule(
-            topic, "hostile", "every 1h", value=MARKUP.encode(), key=b"\xff\xfe", headers={"desk": MARKUP}
+            topic, "hostile:1", "every 1h", value=MARKUP.encode(), key=b"\xff\xfe", headers={"desk": MARKUP}
         ),
     )
-    await opened(page, stage, topic, "hostile")
+    await settled(page, stage.at(f"/schedules?topic={topic}"))
+    await rows(page).first.click()
+    await page.wait_for_url(f"**/schedules/{topic}/hostile%3A1")
+    await live(page)
     await expect(page.locator("[data-content] pre")).to_have_text(MARKUP)
     await expect(page.get_by_role("main")).to_contain_text("ff fe")
     assert await page.title() != "stolen"
@@ -194,8 +197,8 @@ async def test_hostile_records_are_text(page: Page, stage: Stage, topic: str) ->
     await expect(dialog(page).get_by_label("Key as")).to_have_value("base64")
     await expect(dialog(page).get_by_label("Value", exact=True)).to_have_value(MARKUP)
     await confirm(page, "Save")
-    await expect(told(page, "Schedule hostile saved")).to_be_visible()
-    found = await stored(stage, topic, "hostile")
+    await expect(told(page, "Schedule hostile:1 saved")).to_be_visible()
+    found = await stored(stage, topic, "hostile:1")
     assert (found.key, found.value, found.headers) == (b"\xff\xfe", MARKUP.encode(), (("desk", MARKUP.encode()),))
 
 
@@ -241,7 +244,7 @@ async def test_a_schedule_that_is_not_there_is_an_error_page(context: Watched, p
 async def test_the_next_ten_times_are_shown_before_anything_is_saved(
     context: Watched, page: Page, stage: Stage, topic: str
 ) -> None:
-    context.expected = ("400",)
+    context.expected = ("400", "404")
     await settled(page, stage.at(f"/schedules?topic={topic}"))
     await act(page, "New schedule")
     await expect(dialog(page).get_by_label("Topic")).to_have_value(topic)
@@ -257,6 +260,8 @@ async def test_the_next_ten_times_are_shown_before_anything_is_saved(
     await expect(create).to_be_disabled()
     await shot(page, "schedule-wrong")
     await axe(page)
+    await spec.fill("calendar:NONE close")
+    await expect(problem).to_contain_text("calendar 'NONE' does not exist in this cluster · add it with comet calendar")
     await spec.fill("cron 30 16 * * 1-5 Europe/London")
     await expect(previewed(page)).to_have_count(10)
     await expect(previewed(page).first).to_contain_text(

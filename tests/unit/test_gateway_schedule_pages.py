@@ -153,6 +153,8 @@ def test_a_calendar_that_is_gone_leaves_times_in_utc() -> None:
     brokers = Brokers(info("c", "calendar:XNYS close"))
     brokers.calendar = None
     assert [row.zone for row in page(brokers).schedules] == ["UTC"]
+    brokers.calendar = replace(CALENDAR, zone="Mars/Olympus")  # of a newer tzdata
+    assert [row.zone for row in page(brokers).schedules] == ["UTC"]
 
 
 def test_the_first_content_says_why_schedules_cannot_be_read_and_an_update_fails() -> None:

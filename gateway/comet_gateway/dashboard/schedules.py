@@ -17,6 +17,7 @@ from comet.errors import CometError, InvalidSchedule
 from comet.schedules.calendars import Calendar
 from comet.schedules.preview import preview, zone_name
 from comet.schedules.spec import Schedule, calendar_of, parse_schedule, wall_text
+from comet.schedules.zones import zone_names
 from comet_gateway.dashboard.broker_pool import ANSWER_S
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.problems import Problem
@@ -29,6 +30,7 @@ SHOWN_BYTES: Final = 1_024  # of a value
 PARSED_MAX: Final = 2_000  # texts of schedules
 RECENT_S: Final = 0.5  # that an answer is reused for several users
 CALENDAR_S: Final = 30.0
+UTC: Final = "UTC"
 PAUSED: Final = {"active": False, "paused": True}
 
 
@@ -39,8 +41,13 @@ async def schedules(sources: Sources, request: PageRequest) -> facts.SchedulesPa
     except (CometError, TimeoutError, Problem) as error:
         if not request.first:
             raise
-        why = "the brokers did not answer in time" if isinstance(error, TimeoutError) else str(error)
-        return facts.SchedulesPage(request.now_us, problem=f"Schedules cannot be read: {why}.")
+        return facts.SchedulesPage(request.now_us, problem=f"Schedules cannot be read: {_why(error)}.")
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "the brokers did not answer in time"
+    return error.detail if isinstance(error, Problem) else str(error)
 
 
 async def _page(sources: Sources, request: PageRequest) -> facts.SchedulesPage:
@@ -141,7 +148,8 @@ async def _calendar(sources: Sources, name: str) -> Calendar | None:
 
 def _schedule(one: ScheduleInfo, calendars: Mapping[str, Calendar]) -> facts.Schedule:
     parsed = parsed_spec(one.spec)
-    zone = "UTC" if parsed is None else zone_name(parsed, calendars)
+    zone = UTC if parsed is None else zone_name(parsed, calendars)
+    zone = zone if zone in zone_names() else UTC  # a calendar may have one of a newer tzdata
     return facts.Schedule(
         topic=one.topic,
         id=one.id,

@@ -13,7 +13,7 @@ from comet_web.page_request import PageRequest, path
 from comet_web.views.records import TEXT_CHARACTERS, line
 from comet_web.views.schedules import due, next_wall, state
 
-DUE_HEADER: Final = "comet-schedule-id"  # of the records that a schedule has written
+ID_HEADER: Final = "comet-schedule-id"  # of the records that a schedule has written
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _LATE: Final = {
     "fire": "fire: the first missed time, however late",
@@ -58,7 +58,7 @@ def view(facts: ScheduleDetail, request: PageRequest) -> Document:
 
 
 def _state(one: Schedule, now_us: int) -> dict[str, Cell]:
-    records = f"{path('topics', one.topic, 'records')}?{urlencode({'header': f'{DUE_HEADER}: {one.id}'})}"
+    records = f"{path('topics', one.topic, 'records')}?{urlencode({'header': f'{ID_HEADER}: {one.id}'})}"
     return {
         "topic": Cell(one.topic, href=path("topics", one.topic)),
         "paused": Cell("yes" if one.paused else ""),

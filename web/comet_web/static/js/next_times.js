@@ -4,6 +4,7 @@
 import { api, Problem } from "./api.js";
 import { field } from "./dialog.js";
 import { el } from "./el.js";
+import { many } from "./words.js";
 
 const TYPING_MS = 300;
 const SHOWN = 10;
@@ -24,10 +25,11 @@ export class NextTimes {
       autocomplete: "off", autocapitalize: "off", spellcheck: "false",
     });
     this.input = this.field.node.querySelector("input");
-    this.problem = el("div", { class: "problem", id: `${this.input.id}-problem` });
-    this.list = el("div", { class: "next-times", role: "status", "aria-label": "Next times" });
+    this.problem = el("div", { class: "problem", id: `${this.input.id}-problem`, role: "status" });
+    this.said = el("p", { class: "sr", role: "status" }); // the table in short, for screen readers
+    this.list = el("div", { class: "next-times" });
     this.field.node.classList.add("whole");
-    this.field.node.append(this.problem, this.list);
+    this.field.node.append(this.problem, this.said, this.list);
     this.input.setAttribute("aria-describedby", this.problem.id);
     this.known = null; // {text, found} of the last answer, {text, problem} of an error
     this.request = null; // an AbortController
@@ -113,11 +115,12 @@ export class NextTimes {
   }
 
   // Says what is wrong at the field, with the part of the text where it is.
-  #wrong({ title, detail, hint, found }) {
+  #wrong({ code, title, detail, hint, found }) {
+    const advice = code === "CALENDAR_NOT_FOUND" ? "add it with comet calendar import, or put" : hint;
     this.input.setAttribute("aria-invalid", "true");
     const at = /^[0-9]+$/.test(found.position ?? "") ? Number(found.position) : null;
     this.problem.replaceChildren(
-      el("span", {}, [detail || title, hint].filter(Boolean).join(" · ")),
+      el("span", {}, [detail || title, advice].filter(Boolean).join(" · ")),
       ...(at === null ? [] : [el("code", { class: "excerpt" }, excerpt(this.text, at))]),
     );
     this.list.replaceChildren();
@@ -129,6 +132,7 @@ export class NextTimes {
       el("tr", {}, el("td", {}, wall(local)), el("td", { class: "w" }, plain(utc)), el("td", { class: "w" }, here(time_us))),
     );
     const heads = [found.zone, "UTC", "Here"].map((name, at) => el("th", { scope: "col", class: at ? "w" : null }, name));
+    this.said.textContent = rows.length ? `${many(rows.length, "time")}, the first ${wall(times[0].local)}` : "No next time";
     const table = el("table", {}, el("caption", {}, "Next times of ", el("code", {}, found.schedule)), el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows));
     this.list.replaceChildren(
       ...[
@@ -150,7 +154,7 @@ function limited({ times, end }, { end_us, fires_max }) {
   }
   if (fires_max !== null && fires_max <= shown.length) {
     shown = shown.slice(0, fires_max);
-    why = `it ends after ${fires_max} ${fires_max === 1 ? "record" : "records"}`;
+    why = `it ends after ${many(fires_max, "record")}`;
   }
   return { times: shown, end: why };
 }
