@@ -47,6 +47,7 @@ class Brokers:
         self.error: CometError | None = None
         self.lists: list[dict[str, Any]] = []
         self.calendar_reads = 0
+        self.slow_s = 0.0
         self.calendar: comet.Calendar | None = CALENDAR
         self.record: dict[str, Any] = {
             "key": None, "value": b"1", "headers": (), "partition": None, "ttl_ms": None,
@@ -55,6 +56,7 @@ class Brokers:
 
     async def list_schedules(self, topic: str | None, **asked: Any) -> comet.ScheduleList:
         self.lists.append({"topic": topic, **asked})
+        await asyncio.sleep(self.slow_s)
         if self.error is not None:
             raise self.error
         return comet.ScheduleList(self.found, self.after)
@@ -78,7 +80,8 @@ class World:
         async def query(question: Callable[[Any], Awaitable[T]]) -> T:
             return await question(brokers)
 
-        sources = SimpleNamespace(sampler=SimpleNamespace(query=query), _recent={})
+        pages = schedules.ListedPages(cast(Sources, None))
+        sources = SimpleNamespace(sampler=SimpleNamespace(query=query), _recent={}, part=lambda kind: pages)
         sources._drop_failed = lambda key, task: Sources._drop_failed(cast(Sources, sources), key, task)
         sources.recently = lambda *given: Sources.recently(cast(Sources, sources), *given)
         self.sources = cast(Sources, sources)
@@ -129,6 +132,21 @@ def test_tabs_with_the_same_page_share_an_answer() -> None:
 
     sim.run(tabs)
     assert [one_["topic"] for one_ in brokers.lists] == [None, "orders", None]
+
+
+@pytest.mark.parametrize(("slow_s", "reads"), [(0.0, 20), (0.05, 20), (1.0, 3)])
+def test_a_list_that_takes_long_is_read_again_after_a_pause(slow_s: float, reads: int) -> None:
+    brokers = Brokers(info())
+    brokers.slow_s = slow_s
+    world = World(brokers)
+
+    async def ticks(_: sim.SimLoop) -> None:
+        for tick in range(20):
+            assert (await world.page(first=tick == 0)).schedules
+            await asyncio.sleep(1.0)
+
+    sim.run(ticks)
+    assert len(brokers.lists) == reads
 
 
 def test_next_times_stand_on_the_wall_clock_of_the_schedule_or_its_calendar() -> None:

@@ -1,17 +1,18 @@
 """Schedules for pages: one page of the list, and one schedule with its next times.
 
 The first content of the list says why it cannot be read; an update fails, so that the tab keeps its rows, as outdated.
+A list that takes brokers long, such as the few paused ones of many, is read again after a pause.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
-from comet.admin.schedules import ScheduleInfo
+from comet.admin.schedules import ScheduleInfo, ScheduleList
 from comet.encryption.envelope import key_id_of
 from comet.errors import CometError, InvalidSchedule
 from comet.schedules.calendars import Calendar
@@ -30,8 +31,27 @@ SHOWN_BYTES: Final = 1_024  # of a value
 PARSED_MAX: Final = 2_000  # texts of schedules
 RECENT_S: Final = 0.5  # that an answer is reused for several users
 CALENDAR_S: Final = 30.0
+PAUSE_PARTS: Final = 9  # of the time that a list took, before an update reads it again
+PAGES_MAX: Final = 100  # kept
 UTC: Final = "UTC"
 PAUSED: Final = {"active": False, "paused": True}
+
+
+class ListedPages:
+    """Lists as they were read last, each for a time in proportion to what it took. Kept by the sources."""
+
+    def __init__(self, _sources: Sources) -> None:
+        self._known: dict[Hashable, tuple[float, ScheduleList]] = {}
+
+    def get(self, key: Hashable) -> ScheduleList | None:
+        until, found = self._known.get(key, (0.0, None))
+        return found if asyncio.get_running_loop().time() < until else None
+
+    def put(self, key: Hashable, found: ScheduleList, took_s: float) -> None:
+        self._known.pop(key, None)
+        while len(self._known) >= PAGES_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[key] = (asyncio.get_running_loop().time() + PAUSE_PARTS * took_s, found)
 
 
 async def schedules(sources: Sources, request: PageRequest) -> facts.SchedulesPage:
@@ -56,8 +76,21 @@ async def _page(sources: Sources, request: PageRequest) -> facts.SchedulesPage:
     paused = PAUSED.get(query.get("state", ""))
     if prefix and not topic:
         raise Problem("INVALID_ARGUMENT", "ids are compared within a topic: name the topic, too")
-    found = await sources.recently(
-        ("schedules", topic, prefix, after, paused),
+    key = ("schedules", topic, prefix, after, paused)
+    pages = sources.part(ListedPages)
+    found = None if request.first else pages.get(key)
+    if found is None:
+        found = await _listed(sources, key, pages)
+    calendars = await _calendars(sources, found.schedules)
+    rows = tuple(_schedule(one, calendars) for one in found.schedules)
+    return facts.SchedulesPage(request.now_us, rows, found.after or "")
+
+
+async def _listed(sources: Sources, key: tuple[str, str, str, str, bool | None], pages: ListedPages) -> ScheduleList:
+    _, topic, prefix, after, paused = key
+    began = asyncio.get_running_loop().time()
+    found: ScheduleList = await sources.recently(
+        key,
         RECENT_S,
         lambda: sources.sampler.query(
             lambda admin: admin.schedules.list_schedules(
@@ -65,9 +98,8 @@ async def _page(sources: Sources, request: PageRequest) -> facts.SchedulesPage:
             )
         ),
     )
-    calendars = await _calendars(sources, found.schedules)
-    rows = tuple(_schedule(one, calendars) for one in found.schedules)
-    return facts.SchedulesPage(request.now_us, rows, found.after or "")
+    pages.put(key, found, asyncio.get_running_loop().time() - began)
+    return found
 
 
 async def schedule(sources: Sources, request: PageRequest) -> facts.ScheduleDetail:
