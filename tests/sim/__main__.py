@@ -5,6 +5,7 @@
     python -m tests.sim requests                 a cluster, also under requests with idempotency keys
     python -m tests.sim registers                a cluster, also under clients that compare-and-set single keys
     python -m tests.sim crowds                   a cluster, also under more producers than a partition remembers
+    python -m tests.sim schedules                a cluster that fires schedules, whose clocks are set
     python -m tests.sim passing                  groups, one of which empties again and again
     python -m tests.sim --seed 123 -v            one seed, told in full
     python -m tests.sim --mutant NAME            a planted bug: succeeds when the checker finds it

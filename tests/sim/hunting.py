@@ -20,12 +20,13 @@ from tests.sim.register_mutants import REGISTER_MUTANTS
 from tests.sim.request_mutants import REQUEST_MUTANTS
 from tests.sim.result import Result
 from tests.sim.runs import run_one
+from tests.sim.schedule_mutants import SCHEDULE_MUTANTS
 from tests.sim.store_mutants import STORE_MUTANTS
 
 ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **MUTANTS, **CLUSTER_MUTANTS, **GROUP_MUTANTS, **NOTE_MUTANTS, **REQUEST_MUTANTS,
     **CROWD_MUTANTS, **PASSING_MUTANTS, **REGISTER_MUTANTS,
-    **STORE_MUTANTS, **COMPACTION_MUTANTS,
+    **STORE_MUTANTS, **COMPACTION_MUTANTS, **SCHEDULE_MUTANTS,
 }  # fmt: skip
 
 

@@ -247,6 +247,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self._serials += 1
         return self._serials
 
+    def _asyncgen_finalizer_hook(self, generator: Any) -> None:
+        """Closes a generator that was left, which base_events does by way of a thread. Those of dead nodes just end."""
+        self._asyncgens.discard(generator)  # type: ignore[attr-defined]
+        if not self._reaping and not self.is_closed():
+            self.call_soon(self.create_task, generator.aclose())
+
     def _process_events(self, event_list: list[Any]) -> None:
         assert not event_list
 

@@ -306,7 +306,8 @@ class SimChannel:
             raise Unavailable("the broker went away while the connection was made")
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         listener.calls[answer] = None
-        listener.node.spawn(_answer(listener, listener.methods[path], request, answer), path)
+        complain = self._network.complaints.append
+        listener.node.spawn(_answer(listener.methods[path], request, answer, complain), path)
         try:
             message = await answer
         except CometError:
@@ -329,10 +330,16 @@ class SimPeerChannel(SimChannel):
         return self._new_stream(replica=True)
 
 
-async def _answer(listener: Listener, method: Method, request: bytes, answer: asyncio.Future[Any]) -> None:
+async def _answer(method: Method, request: bytes, answer: asyncio.Future[Any], complain: Callable[[str], None]) -> None:
     """Runs one unary call in the broker's node; an error crosses the wire as the real one does."""
+    task = asyncio.current_task()
+    assert task is not None
     try:
         message = await method(method.request.FromString(request))
+    except asyncio.CancelledError:
+        if not task.cancelling():
+            complain(f"{method.path} was cancelled by what it waits for, and not answered")
+        raise
     except CometError as error:
         if not answer.done():
             answer.set_exception(error_from_pb(error_to_pb(error)))

@@ -14,7 +14,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.sim import cluster, cluster_faults, compaction_scenario, group_scenario, nemesis, scenario, store_scenario
+from tests.sim import (
+    cluster,
+    cluster_faults,
+    compaction_scenario,
+    group_scenario,
+    nemesis,
+    scenario,
+    schedule_scenario,
+    store_scenario,
+)
 from tests.sim.result import Result, Totals
 
 Simulate = Callable[..., Result]
@@ -28,6 +37,7 @@ SCENARIOS: Final[dict[str, Simulate]] = {
     "passing": group_scenario.simulate_passing,
     "store": store_scenario.simulate,
     "compaction": compaction_scenario.simulate,
+    "schedules": schedule_scenario.simulate,
     "broker": scenario.simulate,
 }
 FAULTS: Final = {
@@ -39,6 +49,7 @@ FAULTS: Final = {
     "passing": (*group_scenario.FAULTS, *cluster_faults.APART, *group_scenario.MEMBER_FAULTS, "group deleted"),
     "store": store_scenario.FAULTS,
     "compaction": compaction_scenario.FAULTS,
+    "schedules": (*schedule_scenario.FAULTS, schedule_scenario.JUMP),
     "broker": (*nemesis.FAULTS, "metered", "vandal"),
 }
 
