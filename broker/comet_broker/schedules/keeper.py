@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from comet.errors import CometError, LimitExceeded, RevisionMismatch, ScheduleNotFound, Unavailable
+from comet.errors import CometError, LeadershipLost, LimitExceeded, RevisionMismatch, ScheduleNotFound, Unavailable
 from comet.schedules.calendars import Calendar
 from comet.schedules.zones import TZDATA
 from comet.v1 import records_pb2 as records_pb
@@ -191,7 +191,14 @@ class Keeper:
         task = asyncio.get_running_loop().create_task(change, name=f"change a schedule of {self.kept.partition}")
         self._changes.add(task)
         task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise  # the caller leaves
+            raise LeadershipLost(
+                f"this broker stopped leading {self.kept.partition}; the change may or may not be stored"
+            ) from None
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._changes.discard(task)
