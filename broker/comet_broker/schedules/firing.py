@@ -197,7 +197,9 @@ class Firing:
         await self.transactions.begin()
         self._kept.check_led()
         states = [state_of(key, after) for key, after in batch.states.items()]
-        own = records_pb.PublishRequest(topic=SCHEDULES_TOPIC, partition=self._kept.partition.index, records=states)
+        own = records_pb.PublishRequest(
+            topic=SCHEDULES_TOPIC, partition=self._kept.partition.index, records=states, forwarded=True
+        )
         topics = list(batch.records)
         requests = [records_pb.PublishRequest(topic=topic, records=batch.records[topic]) for topic in topics]
         results = await asyncio.gather(

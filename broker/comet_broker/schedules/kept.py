@@ -121,8 +121,10 @@ class KeptSchedules:
                 partition=self.partition.index,
                 acks=ACKS_ALL,
                 records=[record for record, _ in chosen],
+                forwarded=True,  # not by way of another leader, which would not notice
             )
             try:
+                self.check_led()
                 first = (await self._publish(request)).receipts[0].offset
             except CometError as error:
                 for _, written in chosen:
