@@ -46,8 +46,9 @@ def judge(own: Own, offer: Offer, loss_accepted: int) -> TruncationVerdict:
     """The verdict; `loss_accepted` is the one for this replica, by the partition's state."""
     if own.high_watermark <= offer.start:
         return TruncationVerdict.TRUNCATE  # with a restart: the records below were deleted at the leader
-    if not offer.restart and own.whole_end <= offer.start and own.high_watermark <= offer.log_end:
-        return TruncationVerdict.TRUNCATE  # only damaged records are truncated, and the leader sends them again
+    if own.whole_end <= offer.start and own.high_watermark <= offer.log_end:
+        # Only damaged records are truncated, and the leader sends them again, if it has not deleted them.
+        return TruncationVerdict.TRUNCATE
     if own.last_epoch < loss_accepted <= offer.epoch:
         return TruncationVerdict.ACCEPTED
     return TruncationVerdict.REFUSED

@@ -6,6 +6,9 @@
 A replica whose digest differs from the leader's has other records than the leader: its log counts as damaged below the
 plan's end, and is fetched again. So does what a round cannot read. A round that fails is begun again after RETRY_S.
 
+A leader changes no segment while a follower copies records below the plan's end: it would get neither the tombstones
+nor, since its own records are older, be rid of what they delete. After an hour the follower has to begin anew instead.
+
 Owned by a Partition. One partition of a broker at a time works, so that its memory is that of one round.
 """
 
@@ -13,12 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from comet import records
-from comet.errors import CometError
+from comet.errors import CometError, Unavailable
 from comet_broker.core.compaction import LastPlan, plan_compaction
 from comet_broker.core.watermarks import Watermarks
 from comet_broker.partitions.context import PartitionContext, Replica
@@ -28,9 +31,15 @@ from comet_broker.storage.compaction import CannotCompact, DamagedSource, Rewrit
 from comet_broker.storage.rewrite import SLICE_BYTES
 
 RETRY_S: Final = 60.0
+FOLLOWERS_S_MAX: Final = 3600.0  # that a round waits for followers
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+class Leadership(Protocol):
+    def behind(self, offset: int) -> list[int]: ...
+    def end_following(self, brokers: Iterable[int], error: CometError) -> None: ...
 
 
 class CompactedPartition(Replica, Protocol):
@@ -45,7 +54,13 @@ class CompactedPartition(Replica, Protocol):
     def leads(self) -> bool: ...
     @property
     def settled(self) -> bool: ...
+    @property
+    def leadership(self) -> Leadership | None: ...
     def append_control(self, batch: bytes) -> None: ...
+
+
+class FollowersBehind(CannotCompact):
+    """A follower copies what would be changed."""
 
 
 class PartitionCompaction:
@@ -56,6 +71,7 @@ class PartitionCompaction:
         self._lock = lock
         self._again_at = 0.0  # after a failure
         self._compared = -1  # the plan whose digest was compared
+        self._waiting_since: float | None = None  # for followers
 
     def check(self) -> None:
         """Called by housekeeping's timer: plans, and begins what is due. Raises DiskFull or LogFailed."""
@@ -70,7 +86,11 @@ class PartitionCompaction:
         if notes.due is None:
             if storage.config.compacts:
                 self._plan()
-        elif not partition.context.compacting.locked() and partition.context.clock.monotonic() >= self._again_at:
+        elif (
+            not partition.context.compacting.locked()
+            and partition.context.clock.monotonic() >= self._again_at
+            and not self._must_wait(notes.due.plan.clean_end)
+        ):
             self._idle.clear()
             partition.context.tasks.spawn(self._run(), f"compact {partition}")
 
@@ -114,6 +134,21 @@ class PartitionCompaction:
             partition.log.state.quarantine(partition.log.log_start, end)
             partition.context.disqualify(partition)
 
+    def _must_wait(self, clean_end: int) -> bool:
+        """Whether followers of this leader are still to copy records below `clean_end`."""
+        partition, now = self._partition, self._partition.context.clock.monotonic()
+        leadership = partition.leadership
+        behind = [] if leadership is None else leadership.behind(clean_end)
+        if leadership is None or not behind:
+            self._waiting_since = None
+            return False
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if now - self._waiting_since < FOLLOWERS_S_MAX:
+            return True
+        leadership.end_following(behind, Unavailable(f"{partition} is compacted; follow again", retry_after_ms=100))
+        return False
+
     async def _run(self) -> None:
         partition = self._partition
         context = partition.context
@@ -122,6 +157,8 @@ class PartitionCompaction:
                 return  # another partition was quicker: the next check
             async with context.compacting:
                 await self._carry_out()
+        except FollowersBehind as error:
+            log.info("%s is not compacted yet: %s", partition, error)
         except (CannotCompact, CometError, OSError) as error:
             self._again_at = context.clock.monotonic() + RETRY_S
             if partition.closed is None:
@@ -149,7 +186,7 @@ class PartitionCompaction:
         try:
             while (done := await self._on_worker(begun.step)) is not True:
                 if isinstance(done, Rewritten):
-                    await self._swap_in(done)
+                    await self._swap_in(done, begun.clean_end)
                 elif self._partition_closed():
                     return
                 await asyncio.sleep(SLICE_BYTES / context.compaction_rate)
@@ -169,13 +206,15 @@ class PartitionCompaction:
             await asyncio.wait([running])
             raise
 
-    async def _swap_in(self, rewritten: Rewritten) -> None:
+    async def _swap_in(self, rewritten: Rewritten, clean_end: int) -> None:
         partition = self._partition
         compaction, worker = partition.log.compaction, partition.context.worker
         async with self._lock:
             if partition.closed is not None or not compaction.holds(rewritten):
                 raise CannotCompact("its segments have changed meanwhile")
             await worker.run(partial(compaction.prepare, rewritten))
+            if self._must_wait(clean_end):
+                raise FollowersBehind("a follower copies it")
             try:
                 compaction.swap_in(rewritten)
                 await worker.run(partial(compaction.settle, rewritten))

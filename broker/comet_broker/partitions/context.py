@@ -27,6 +27,8 @@ class Replica(Protocol):
     fault: str
     closed: CometError | None
 
+    @property
+    def whole(self) -> bool: ...
     def take_out(self, reason: str) -> None: ...
 
 

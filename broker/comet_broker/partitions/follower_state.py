@@ -53,6 +53,12 @@ class FollowerState:
         self.truncating = False  # a worker is truncating the log: nothing else may touch it
         self.gave_up: GivenUp | None = None  # records that an operator has given up; they are truncated
         self.conflict: Conflict | None = None  # the reason for which it does not follow its leader
+        self.copied = (
+            0,
+            0,
+            0,
+        )  # leader's epoch, rewrites of its log, and the offset from which this one has all of that
+        self.whole_from = 0  # the leader's clean end: a log that ends below it is not whole
         self._partition = partition
 
     # ---- appending
@@ -139,6 +145,24 @@ class FollowerState:
                 partition.flushing.resume()
 
     # ---- decisions about it
+
+    @property
+    def whole(self) -> bool:
+        return self._partition.log.log_end >= self.whole_from
+
+    def outdated(self, start: int, epoch: int, clean_end: int, rewrites: int) -> bool:
+        """Whether this log, if it is copied on from `start`, may keep records that are deleted or have expired: the log
+        of the leader of `epoch` may hold no more what superseded them. A copy of that log as it is now, after as many
+        `rewrites`, goes on after an interruption."""
+        goes_on = self.copied[:2] == (epoch, rewrites) and self.copied[2] <= start
+        return self._partition.log.log_start < start < clean_end and not goes_on
+
+    def begin(self, epoch: int, clean_end: int, rewrites: int) -> None:
+        """Notes from which form of its leader's log this log is copied."""
+        log_end = self._partition.log.log_end
+        first = min(self.copied[2], log_end) if self.copied[:2] == (epoch, rewrites) else log_end
+        self.copied = (epoch, rewrites, first)
+        self.whole_from = clean_end
 
     def finish_giving_up(self, given_up: GivenUp) -> None:
         """The records that an operator has given up are truncated, or need not be any more."""

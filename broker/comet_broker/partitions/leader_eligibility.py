@@ -106,4 +106,4 @@ class LeaderEligibility:
 
 
 def _broken(partition: Replica) -> bool:
-    return partition.log.failed is not None or bool(partition.log.lost) or bool(partition.fault)
+    return partition.log.failed is not None or bool(partition.log.lost) or bool(partition.fault) or not partition.whole

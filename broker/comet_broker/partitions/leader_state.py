@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol
 
@@ -104,6 +105,16 @@ class LeaderState:
             self._grow()
         if self.handing_over:
             self._pass_on()
+
+    def behind(self, offset: int) -> list[int]:
+        """The connected followers that do not have all records below `offset` yet, as far as is known."""
+        followers = self.replicas.followers
+        return [broker for broker in self.links if broker in followers and followers[broker].log_end < offset]
+
+    def end_following(self, brokers: Iterable[int], error: CometError) -> None:
+        """Ends the deliveries to these followers; each requests to follow again."""
+        for broker in brokers:
+            self.links.pop(broker).leadership_over(self._partition.handle, error)
 
     # ---- writing
 

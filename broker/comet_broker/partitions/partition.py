@@ -107,6 +107,11 @@ class Partition:
         return self.watermarks.high_watermark
 
     @property
+    def whole(self) -> bool:
+        """Whether its log has all that its leader had compacted when it began to follow."""
+        return self.leads or self.follower.whole
+
+    @property
     def last_stable_offset(self) -> int:
         return self.watermarks.last_stable_offset
 

@@ -402,6 +402,7 @@ class LeaderLink:
         if found is None or found[1] != epoch:
             return
         partition = found[0]
+        was_whole = partition.follower.whole
         try:
             partition.follower.replicate(batches, epoch, high_watermark)
         except (Gap, CometError) as error:
@@ -415,6 +416,8 @@ class LeaderLink:
             self._halt(partition, error)
         else:
             self._progress_due(partition)
+            if not was_whole and partition.follower.whole:
+                self._context.eligibility.requalify(partition)
 
     def _guard(self, partition: Partition) -> Guard:
         """Guards a step: an error of one partition ends neither the stream nor the following of others."""
@@ -441,6 +444,10 @@ class LeaderLink:
             verdict = judged(partition, following)
             if verdict is TruncationVerdict.REFUSED:
                 self._refuse(partition, following)
+            elif not following.restart and partition.follower.outdated(
+                start, following.leader_epoch, following.clean_end, following.rewrites
+            ):
+                self._start_over(partition, following, start)
             elif start == partition.log.log_end and not following.restart:
                 self._begin(partition, following)
             else:
@@ -448,11 +455,27 @@ class LeaderLink:
                 cut = self._truncate(partition, following, start, aside=verdict is TruncationVerdict.ACCEPTED)
                 self._env.tasks.spawn(cut, f"truncate {partition}")
 
+    def _start_over(self, partition: Partition, following: pb.Following, start: int) -> None:
+        """Discards the log and fetches all of it: it counts as damaged, so it is kept until nothing counts on it."""
+        log.warning(
+            "%s ends at offset %d, and broker %d has compacted its log up to offset %d: all is fetched again",
+            partition, start, self.leader, following.clean_end,
+        )  # fmt: skip
+        self._unfollow(following)
+        partition.log.state.quarantine(partition.log.log_start, partition.log.log_end)
+        self._context.eligibility.disqualify(partition)
+        state, me = partition.state, self._env.me
+        if state is not None and me not in state.in_sync and me not in state.eligible:
+            self._request_again(partition, 0)  # else once the cluster knows the damage, see Replicator.mend
+
+    def _unfollow(self, following: pb.Following) -> None:
+        self._send(pb.FollowerFrame(unfollow=pb.Unfollow(handle=following.handle, leader_epoch=following.leader_epoch)))
+
     def _refuse(self, partition: Partition, following: pb.Following, problem: str = "") -> None:
         """Does not follow the leader in this epoch, unless that loss of committed records is accepted."""
         self._refusing[partition.handle] = 0 if partition.state is None else partition.state.loss_accepted
         self._context.conflicts.found(partition, conflict_with(self.leader, partition, following, problem))
-        self._send(pb.FollowerFrame(unfollow=pb.Unfollow(handle=following.handle, leader_epoch=following.leader_epoch)))
+        self._unfollow(following)
 
     async def _give_up(self, partition: Partition, found: GivenUp) -> None:
         """Truncates records that an operator has given up, before this broker reports its log."""
@@ -511,6 +534,7 @@ class LeaderLink:
     def _begin(self, partition: Partition, following: pb.Following) -> None:
         self._theirs[partition.handle] = following.handle
         self._by_handle[following.handle] = (partition, following.leader_epoch)
+        partition.follower.begin(following.leader_epoch, following.clean_end, following.rewrites)
         partition.follower.learn(following.leader_epoch, following.high_watermark)
         self._progress_due(partition)
         self._refusing.pop(partition.handle, None)

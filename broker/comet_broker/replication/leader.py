@@ -261,6 +261,8 @@ class ReplicaSession:
             high_watermark=partition.committed,
             log_start=partition.log.log_start,
             log_end=partition.log.log_end,
+            clean_end=partition.log.compaction.notes.clean_end,
+            rewrites=partition.log.compaction.rewrites,
         )
         setattr(following, "from", start)  # a keyword of Python's
         self._answer(pb.LeaderFrame(following=following))

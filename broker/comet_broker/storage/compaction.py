@@ -45,6 +45,10 @@ class Round:
         step. Raises CannotCompact, CometError, OSError."""
         return self._rewriting.step()
 
+    @property
+    def clean_end(self) -> int:
+        return self._work.plan.clean_end
+
     def applied(self) -> AppliedPlan:
         result, work = self._rewriting.result, self._work
         removed = result.records_before - result.records_after
@@ -66,6 +70,7 @@ class Compaction:
     ) -> None:
         self.rounds = 0
         self.removed_records = 0
+        self.rewrites = 0  # of segments: each changes what a follower of this log copies
         self._noted = False  # what is committed, for the round under way
         self._folder = folder
         self._state = state
@@ -128,6 +133,7 @@ class Compaction:
     def swap_in(self, rewritten: Rewritten) -> None:
         """From here on the log reads the new segment. Raises OSError: the rename may have been done."""
         first = rewritten.sources[0]
+        self.rewrites += 1
         self._folder.files.rename(rewritten.segment.path, first.path)
         rewritten.segment.path = first.path
         first.supersede()
@@ -160,4 +166,5 @@ class Compaction:
 
     def write_notes(self) -> None:
         """On a worker. Raises OSError."""
-        write_notes(self._folder.files, self._folder.path, self.notes)
+        with self._sync_state.lock:
+            write_notes(self._folder.files, self._folder.path, self.notes)

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from comet.records import CompactionPlan
+from comet_broker.core.epochs import EpochHistory
 from comet_broker.ports import Files
 
 NOTES: Final = "compaction"
@@ -25,9 +26,10 @@ class AppliedPlan(msgspec.Struct, frozen=True):
 
 
 class PlanInLog(msgspec.Struct, frozen=True):
-    """The last plan, and its offset."""
+    """The last plan, its offset and leader epoch."""
 
     offset: int
+    epoch: int
     plan: CompactionPlan
 
 
@@ -36,25 +38,26 @@ class CompactionNotes(msgspec.Struct):
 
     planned: PlanInLog | None = None
     applied: AppliedPlan | None = None
-    rewritten_end: int = 0  # of compacted segments, when the log was opened: their plan may be forgotten
+    forgotten_end: int = 0  # the clean end of plans that are forgotten
 
-    def note(self, offset: int, plan: CompactionPlan) -> None:
+    def note(self, offset: int, epoch: int, plan: CompactionPlan) -> None:
         """Takes a plan that is in the log now."""
-        self.planned = PlanInLog(offset, plan)
+        self.forgotten_end = self.clean_end
+        self.planned = PlanInLog(offset, epoch, plan)
 
     def truncate(self, end: int) -> None:
         """Forgets what lies behind the new end of the log."""
+        self.forgotten_end = min(self.clean_end, end)
         if self.planned is not None and self.planned.offset >= end:
             self.planned = None
         if self.applied is not None and self.applied.clean_end > end:
             self.applied = None
-        self.rewritten_end = min(self.rewritten_end, end)
 
     @property
     def clean_end(self) -> int:
         """Superseded records below it are gone, or go at any moment; 0: none."""
         planned = 0 if self.planned is None else self.planned.plan.clean_end
-        return max(planned, 0 if self.applied is None else self.applied.clean_end, self.rewritten_end)
+        return max(planned, 0 if self.applied is None else self.applied.clean_end, self.forgotten_end)
 
     @property
     def due(self) -> PlanInLog | None:
@@ -68,14 +71,16 @@ class CompactionNotes(msgspec.Struct):
         return applied is not None and plan.checked == applied.offset and plan.digest != applied.digest
 
 
-def read_notes(files: Files, folder: str, log_end: int) -> CompactionNotes:
-    """The notes on disk; empty ones if they are missing or damaged."""
+def read_notes(files: Files, folder: str, log_end: int, epochs: EpochHistory) -> CompactionNotes:
+    """The notes on disk; empty ones if they are missing or damaged. A plan that was truncated since is left out."""
     path = f"{folder}/{NOTES}"
     notes = CompactionNotes()
     if files.exists(path):
         with contextlib.suppress(msgspec.DecodeError, OSError):
             notes = msgspec.json.decode(files.read_all(path), type=CompactionNotes)
     notes.truncate(log_end)
+    if notes.planned is not None and epochs.epoch_at(notes.planned.offset) != notes.planned.epoch:
+        notes.truncate(notes.planned.offset)
     return notes
 
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import contextlib
 
+import msgspec
+
 from comet_broker.storage.checkpoint import append_checkpoint, raise_checkpoint, write_clean_marker
 from comet_broker.storage.segment_list import SegmentList
 from comet_broker.storage.state import LogFolder, LogState
-from comet_broker.storage.sync import SyncState, SyncTicket, write_snapshot
+from comet_broker.storage.sync import SyncState, SyncTicket, note_plan, write_snapshot
 
 
 class Durability:
@@ -52,6 +54,7 @@ class Durability:
             folder_version=segments.folder_version,
             snapshots=tuple(state.snapshots),
             checkpoint=state.checkpoint(state.log_end),
+            notes=msgspec.structs.replace(state.compaction),
         )
 
     def finish_sync(self, ticket: SyncTicket, error: OSError | None) -> None:
@@ -122,6 +125,7 @@ class Durability:
             file.sync()
         finally:
             active.unpin()
+        note_plan(files, folder, self.sync_state, state.compaction)
         active.write_index()
         raise_checkpoint(files, folder, state.checkpoint(state.log_end))
         write_clean_marker(files, folder, state.log_end, active.size)

@@ -203,7 +203,7 @@ class Log:
         if header.producer_id:
             state.producers.record(header, base_offset, append_time_us, control)
         elif isinstance(control, CompactionPlan):
-            state.compaction.note(base_offset, control)
+            state.compaction.note(base_offset, epoch, control)
 
     def _make_room(self, length: int) -> Segment:
         if self.state.failed is not None:

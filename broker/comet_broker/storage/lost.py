@@ -24,14 +24,15 @@ class LostRanges:
     def __init__(self, ranges: Iterable[Range]) -> None:
         self.ranges: tuple[Range, ...] = ()
         for one in ranges:
-            self._add(*one)
+            self.ranges = self._with(*one)
 
     def add(self, first: int, end: int) -> None:
         """Notes a range that a reader found, up to LOST_RANGES_MAX; readers find others again."""
-        if len(self.ranges) < LOST_RANGES_MAX:
-            self._add(first, end)
+        ranges = self._with(first, end)
+        if len(ranges) <= LOST_RANGES_MAX:
+            self.ranges = ranges
 
-    def _add(self, first: int, end: int) -> None:
+    def _with(self, first: int, end: int) -> tuple[Range, ...]:
         assert first < end
         ordered = list(self.ranges)
         insort(ordered, (first, end))
@@ -41,7 +42,7 @@ class LostRanges:
                 merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
             else:
                 merged.append((start, stop))
-        self.ranges = tuple(merged)
+        return tuple(merged)
 
     def refuse(self, offset: int) -> None:
         """Raises DataLoss for an offset that is lost."""

@@ -36,7 +36,7 @@ from comet_broker.storage.checkpoint import (
     remove_clean_marker,
     replace_checkpoint,
 )
-from comet_broker.storage.compaction_notes import CompactionNotes, read_notes
+from comet_broker.storage.compaction_notes import CompactionNotes, read_notes, write_notes
 from comet_broker.storage.index import INDEX_HEAD_BYTES, Index, IndexHeader, read_index, read_index_header
 from comet_broker.storage.layout import (
     SEGMENT_HEADER_BYTES,
@@ -139,7 +139,7 @@ class _Recovery:
         self.compacted: dict[int, int] = {}  # base offset -> end of the segments that it replaces
         self.touched: list[Segment] = []  # their files may be open
         self.lost: list[tuple[int, int]] = []
-        self.plans: list[tuple[int, CompactionPlan]] = []  # that were read
+        self.plans: list[tuple[int, int, CompactionPlan]] = []  # that were read, with offset and epoch
         self.events: list[tuple[RecoveryFinding, Action, int]] = []
         self.producers = ProducerTable()
         self.producers_offset = -1  # batches from here on are still to be noted; -1: from the first one on
@@ -191,7 +191,8 @@ class _Recovery:
         was_clean = clean is not None and not self.events and log_end == self.clean_end
         high_watermark = min(known, log_end)
         synced = checkpoint is not None and checkpoint.synced_end == log_end
-        self._settle(log_end, high_watermark, skip_sync=was_clean and synced)
+        compaction = self._compaction(log_end)
+        self._settle(log_end, high_watermark, compaction, skip_sync=was_clean and synced)
         return Recovered(
             segments=self.segments,
             log_start=self.log_start,
@@ -206,15 +207,16 @@ class _Recovery:
             short=self.short,
             scanned_bytes=self.scanned_bytes,
             cut_bytes=self.cut_bytes,
-            compaction=self._compaction(log_end),
+            compaction=compaction,
         )
 
     def _compaction(self, log_end: int) -> CompactionNotes:
-        notes = read_notes(self.files, self.folder, log_end)
-        for offset, plan in self.plans:
+        notes = read_notes(self.files, self.folder, log_end, self.epochs)
+        for offset, epoch, plan in self.plans:
             if offset < log_end and (notes.planned is None or notes.planned.offset < offset):
-                notes.note(offset, plan)
-        notes.rewritten_end = min(max(self.compacted.values(), default=0), log_end)
+                notes.note(offset, epoch, plan)
+        rewritten_end = min(max(self.compacted.values(), default=0), log_end)
+        notes.forgotten_end = max(notes.forgotten_end, rewritten_end)
         return notes
 
     def close(self) -> None:
@@ -416,7 +418,7 @@ class _Recovery:
             if isinstance(item, Found):
                 header = item.header
                 if isinstance(item.control, CompactionPlan):
-                    self.plans.append((header.base_offset, item.control))
+                    self.plans.append((header.base_offset, header.leader_epoch, item.control))
                 segment.note(header, item.position, header.base_offset, header.append_time_us, header.leader_epoch)
                 if header.base_offset >= self.producers_offset:
                     self.producers.record(header, header.base_offset, header.append_time_us, item.control)
@@ -481,7 +483,7 @@ class _Recovery:
         segment.sealed = segment.synced = segment.indexed = False
         self.unsynced = True
 
-    def _settle(self, log_end: int, high_watermark: int, *, skip_sync: bool) -> None:
+    def _settle(self, log_end: int, high_watermark: int, compaction: CompactionNotes, *, skip_sync: bool) -> None:
         """Syncs all segments that were read or changed, so that all served records are durable."""
         sealed = [segment for segment in self.segments if segment.sealed and not segment.synced]
         for segment in sealed:
@@ -501,7 +503,9 @@ class _Recovery:
                 if error.errno not in NO_SPACE:
                     raise
                 sealed = []  # their present index files may be all that proves the synced end
-        for segment in sealed:
-            with contextlib.suppress(OSError):  # derived; the next opening rebuilds it
+        with contextlib.suppress(OSError):  # derived; the next opening rebuilds them
+            if self.plans:
+                write_notes(self.files, self.folder, compaction)  # a segment with an index is not read for its plans
+            for segment in sealed:
                 segment.write_index()
         remove_clean_marker(self.files, self.folder)

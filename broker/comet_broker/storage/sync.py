@@ -18,6 +18,7 @@ from typing import Final
 from comet_broker.core.producers import ProducerSnapshot
 from comet_broker.ports import Files
 from comet_broker.storage.checkpoint import Checkpoint, append_checkpoint
+from comet_broker.storage.compaction_notes import CompactionNotes, PlanInLog, write_notes
 from comet_broker.storage.layout import producers_name
 from comet_broker.storage.segment import Segment
 
@@ -33,6 +34,7 @@ class SyncState:
         self.folder_version = 0
         self.snapshots = sorted(snapshots)  # offsets of those that are written
         self.derived_failures = 0  # files that could not be written and will be rebuilt
+        self.plan: PlanInLog | None = None  # of the notes on disk
         self.truncations = 0  # truncations of the log; tickets from before the last one are outdated
 
 
@@ -50,6 +52,7 @@ class SyncTicket:
         folder_version: int,
         snapshots: Sequence[ProducerSnapshot],
         checkpoint: Checkpoint,
+        notes: CompactionNotes,
     ) -> None:
         self.log_end = checkpoint.synced_end
         self.high_watermark = checkpoint.high_watermark
@@ -58,6 +61,7 @@ class SyncTicket:
         self.folder_version = folder_version
         self.snapshots = snapshots
         self._checkpoint = checkpoint
+        self._notes = notes
         self._files = files
         self._folder = folder
         self._state = state
@@ -104,6 +108,7 @@ class SyncTicket:
         for segment in self.sealed:
             if not segment.indexed:
                 with self._counting():
+                    note_plan(self._files, self._folder, self._state, self._notes)
                     segment.write_index()
         for snapshot in self.snapshots:
             if snapshot.offset not in self._state.snapshots:
@@ -118,6 +123,14 @@ class SyncTicket:
             yield
         except OSError:
             self._state.derived_failures += 1
+
+
+def note_plan(files: Files, folder: str, state: SyncState, notes: CompactionNotes) -> None:
+    """Writes the notes if the disk has another plan. It is done before the index of a segment: a segment with an index
+    is not read for its plans."""
+    if notes.planned != state.plan:
+        write_notes(files, folder, notes)
+        state.plan = notes.planned
 
 
 def write_snapshot(files: Files, folder: str, state: SyncState, snapshot: ProducerSnapshot) -> None:

@@ -71,7 +71,7 @@ class EpochStart(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., start_offset: _Optional[int] = ...) -> None: ...
 
 class Following(_message.Message):
-    __slots__ = ("topic_id", "partition", "leader_epoch", "handle", "restart", "high_watermark", "log_start", "log_end")
+    __slots__ = ("topic_id", "partition", "leader_epoch", "handle", "restart", "high_watermark", "log_start", "log_end", "clean_end", "rewrites")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,8 @@ class Following(_message.Message):
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     LOG_END_FIELD_NUMBER: _ClassVar[int]
+    CLEAN_END_FIELD_NUMBER: _ClassVar[int]
+    REWRITES_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition: int
     leader_epoch: int
@@ -89,7 +91,9 @@ class Following(_message.Message):
     high_watermark: int
     log_start: int
     log_end: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., handle: _Optional[int] = ..., restart: _Optional[bool] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., **kwargs) -> None: ...
+    clean_end: int
+    rewrites: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., handle: _Optional[int] = ..., restart: _Optional[bool] = ..., high_watermark: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., clean_end: _Optional[int] = ..., rewrites: _Optional[int] = ..., **kwargs) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("topic_id", "partition", "leader_epoch", "error")
