@@ -14,6 +14,8 @@ from comet_broker.core.retention import SegmentFacts
 from comet_broker.core.tail import Tail
 from comet_broker.partitions import compaction as rounds
 from comet_broker.partitions import follower_state, log_reader
+from comet_broker.partitions.compaction import PartitionCompaction
+from comet_broker.partitions.follower_state import FollowerState
 from comet_broker.storage import compaction as storage
 from comet_broker.storage.compaction import Compaction
 from comet_broker.storage.extent import Extent
@@ -93,6 +95,22 @@ def forget_what_is_committed() -> list[Patch]:
             self._folder.files.remove(path)
 
     return [(Compaction, "prepare", prepare), (log_reader, "read_waiting", _read_waiting)]
+
+
+@mutant("a replica that was away copies what its leader has compacted onto its old records", caught_by=744)
+def copy_on_from_where_it_ended() -> list[Patch]:
+    def outdated(self: FollowerState, start: int, epoch: int, clean_end: int, rewrites: int) -> bool:
+        return False
+
+    return [(FollowerState, "outdated", outdated)]
+
+
+@mutant("a leader changes segments that a follower copies")
+def change_what_a_follower_copies() -> list[Patch]:
+    def must_wait(self: PartitionCompaction, clean_end: int) -> bool:
+        return False
+
+    return [(PartitionCompaction, "_must_wait", must_wait)]
 
 
 def _read_waiting(extent: Extent, room: int, prefix_bytes: int = 0) -> tuple[memoryview, int, int]:

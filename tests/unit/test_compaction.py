@@ -118,6 +118,65 @@ def test_a_log_knows_up_to_where_records_may_be_gone_also_if_the_plan_is_forgott
     assert notes.clean_end == 7
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_plan_is_known_after_a_restart_also_if_its_segment_is_not_read(clean: bool) -> None:
+    world = World(MemoryFiles(Random(1)))
+    world.fill(3)
+    plan = CompactionPlan(world.log.segments.active.base_offset, 1)
+    offset = append_plan(world.log, plan, epoch=4)
+    if not clean:
+        world.fill(6)  # so that the segment with the plan is full
+        sync(world.log)
+    else:
+        world.log.close()
+    for _ in range(2):
+        planned = world.open().compaction.notes.planned
+        assert planned is not None and (planned.offset, planned.epoch, planned.plan) == (offset, 4, plan)
+
+
+def test_a_plan_that_was_read_is_noted_before_its_segment_counts_as_read() -> None:
+    world = World(MemoryFiles(Random(1)))
+    world.fill(3)
+    offset = append_plan(world.log, CompactionPlan(world.log.segments.active.base_offset, 1))
+    world.fill(6)
+    sync(world.log)
+    world.files.remove(f"{FOLDER}/{NOTES}")
+    for segment in world.log.segments.all[:-1]:
+        world.files.remove(segment.index_path)
+    for _ in range(3):  # the first one reads all
+        planned = world.open().compaction.notes.planned
+        assert planned is not None and planned.offset == offset
+
+
+def test_a_plan_that_was_truncated_is_not_carried_out_after_a_restart() -> None:
+    world = World(MemoryFiles(Random(1)))
+    world.fill(3)
+    end = world.log.segments.active.base_offset
+    offset = append_plan(world.log, CompactionPlan(end, 1))
+    world.log.close()
+    notes = world.files.read_all(f"{FOLDER}/{NOTES}")
+    log = world.open()
+    log.deletion.truncate(offset)
+    world.append(b"of another leader", epoch=2)
+    assert log.compaction.notes.due is None
+    log.close()
+    world.files.write_atomic(f"{FOLDER}/{NOTES}", notes)  # as if the process had died before it was written
+    found = world.open().compaction.notes
+    assert (found.planned, found.due, found.clean_end) == (None, None, end)
+
+
+def test_a_later_plan_that_reaches_less_far_lowers_no_end() -> None:
+    world = World(MemoryFiles(Random(1)))
+    world.fill(4)
+    end = world.log.segments.active.base_offset
+    append_plan(world.log, CompactionPlan(end, 1))
+    append_plan(world.log, CompactionPlan(1, 1))
+    assert world.log.compaction.notes.clean_end == end
+    world.log.deletion.truncate(end)
+    assert world.log.compaction.notes.planned is None
+    assert world.log.compaction.notes.clean_end == end
+
+
 def of_key(key: bytes, *values: bytes | None) -> tuple[records.BatchHeader, memoryview]:
     data = memoryview(b"".join(records.encode(values, keys=[key] * len(values), timestamps=1)))
     return records.verify(data, stamped=False), data

@@ -38,6 +38,8 @@ from tests.unit.test_replication import LeaderStream, behind_a_leader, following
         (40, 90, 40, False, 0, TruncationVerdict.TRUNCATE),
         (40, 89, 40, False, 0, TruncationVerdict.REFUSED),  # it does not have all that is committed
         (30, 120, 40, False, 0, TruncationVerdict.REFUSED),  # not only the damage
+        (50, 120, 40, True, 0, TruncationVerdict.TRUNCATE),  # damage, below which the leader has deleted all
+        (50, 89, 40, True, 0, TruncationVerdict.REFUSED),
         (50, 50, 100, False, 5, TruncationVerdict.ACCEPTED),
         (50, 50, 100, False, 7, TruncationVerdict.ACCEPTED),
         (50, 50, 100, False, 4, TruncationVerdict.REFUSED),  # what is here was written after that was accepted

@@ -250,7 +250,11 @@ def replicator_on(
         view=SimpleNamespace(cluster_id="c", address_of=where.get, wire_of=lambda _: None),
         membership=SimpleNamespace(broker_epoch=10),
         suspects=SimpleNamespace(check=nothing),
-        eligibility=SimpleNamespace(requalify=lambda _: None, halt=lambda _, error: broken.append(error)),
+        eligibility=SimpleNamespace(
+            requalify=lambda _: None,
+            disqualify=world.partition.context.disqualify,
+            halt=lambda _, error: broken.append(error),
+        ),
         log_ends=SimpleNamespace(update=lambda _: None),
         network=network,
     )

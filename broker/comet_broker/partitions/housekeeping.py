@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from comet_broker.partitions.compaction import CompactedPartition, PartitionCompaction
+from comet_broker.partitions.compaction import CompactedPartition, Leadership, PartitionCompaction
 from comet_broker.storage.log import DeleteTicket
 
 
-class Leader(Protocol):
+class Leader(Leadership, Protocol):
     def log_start_moved(self) -> None: ...
 
 
