@@ -17,6 +17,7 @@ POWER = ClusterProfile(faults=("power_cut", "power_cut_all"))
 # Seeds that found a bug once, each with what it was.
 REGRESSIONS = [
     (1029, None, "records of an aborted transaction came from memory, after the broker had forgotten that it was"),
+    (744, None, "a replica that was away kept a record whose tombstone was removed meanwhile, and led"),
     (4, POWER, "after a power cut a broker knew of less that is committed than its joined batches reach"),
 ]
 

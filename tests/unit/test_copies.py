@@ -198,7 +198,7 @@ async def test_a_follower_that_gets_nowhere_is_not_waited_for_for_ever() -> None
     assert await check(world) == 0
     world.pass_time(compaction.FOLLOWERS_S_MAX)
     assert await check(world) == 1
-    assert link.over is not None and link.over.retriable, "it asks again, and begins anew"
+    assert link.over is not None and link.over.retriable, "it asks again, and starts over"
     leadership = world.partition.leadership
     assert leadership is not None and 2 not in leadership.links
     await close(world)

@@ -6,8 +6,8 @@
 A replica whose digest differs from the leader's has other records than the leader: its log counts as damaged below the
 plan's end, and is fetched again. So does what a round cannot read. A round that fails is begun again after RETRY_S.
 
-A leader changes no segment while a follower copies records below the plan's end: it would get neither the tombstones
-nor, since its own records are older, be rid of what they delete. After an hour the follower has to begin anew instead.
+A leader changes no segment while a follower copies records below the plan's end: the follower would keep older records
+whose tombstones it does not get. After FOLLOWERS_S_MAX the round goes on, and the follower starts over.
 
 Owned by a Partition. One partition of a broker at a time works, so that its memory is that of one round.
 """
