@@ -14,7 +14,7 @@ from comet_broker.partitions.leader_eligibility import LeaderEligibility
 from comet_broker.replication import follower
 from comet_broker.replication.follower import Replicator
 from tests.unit.replica_world import STATE, ReplicaWorld, replace_state, settle
-from tests.unit.storage_world import SMALL_SEGMENTS
+from tests.unit.storage_world import SMALL_SEGMENTS, stored
 from tests.unit.test_replication import (
     HELLO,
     answers,
@@ -104,6 +104,20 @@ async def test_a_copy_that_was_interrupted_goes_on_if_its_leader_has_changed_not
     assert not one.outdated(2, 2, 5, 4), "all of it is still from that copy"
     one.begin(3, 3, 1)
     assert one.outdated(2, 3, 5, 1), "these records are not from that leader"
+    await close(world, replicator)
+
+
+async def test_a_batch_of_which_the_first_offsets_are_here_is_taken_from_there_on() -> None:
+    """The leader has joined batches, or the log was truncated to the end of one that this replica had joined."""
+    world = ReplicaWorld()
+    replicator, (leader,) = await behind_a_leader(world)
+    await leader.say(following(3, log_end=8))
+    parts = records.encode([b"a", b"b", b"c"], keys=[b"k"] * 3, timestamps=1, offset_deltas=[0, 1, 4], span=6)
+    world.partition.follower.replicate(memoryview(records.stamped(parts, 1, 1, 2)), 2, 0)
+    assert world.log.log_end == 7
+    header, data = stored(world.log)[-1]
+    assert (header.base_offset, header.next_offset) == (3, 7)
+    assert list(records.decode(data).offsets) == [5]
     await close(world, replicator)
 
 
