@@ -13,8 +13,7 @@ from comet_broker.core.compaction import LastPlan
 from comet_broker.core.retention import SegmentFacts
 from comet_broker.core.tail import Tail
 from comet_broker.partitions import compaction as rounds
-from comet_broker.partitions import follower_state, log_reader
-from comet_broker.partitions.compaction import PartitionCompaction
+from comet_broker.partitions import log_reader
 from comet_broker.partitions.follower_state import FollowerState
 from comet_broker.storage import compaction as storage
 from comet_broker.storage.compaction import Compaction
@@ -62,15 +61,6 @@ def keep_aborted_records() -> list[Patch]:
     return [(storage, "Rewriting", begin)]
 
 
-@mutant("a follower takes a batch that it has in part as it is", "kill", "pause", "partition", "power_cut")
-def take_a_batch_twice() -> list[Patch]:
-    def part_from(batch: memoryview, _: int) -> memoryview:
-        return batch
-
-    patches: list[Patch] = [(follower_state, "_part_from", part_from)]
-    return patches
-
-
 @mutant("the oldest segment is left out: what is superseded in it stays")
 def leave_the_oldest_segment_out() -> list[Patch]:
     def groups(self: Rewriting) -> list[tuple[Segment, ...]]:
@@ -103,14 +93,6 @@ def copy_on_from_where_it_ended() -> list[Patch]:
         return False
 
     return [(FollowerState, "outdated", outdated)]
-
-
-@mutant("a leader changes segments that a follower copies")
-def change_what_a_follower_copies() -> list[Patch]:
-    def must_wait(self: PartitionCompaction, clean_end: int) -> bool:
-        return False
-
-    return [(PartitionCompaction, "_must_wait", must_wait)]
 
 
 def _read_waiting(extent: Extent, room: int, prefix_bytes: int = 0) -> tuple[memoryview, int, int]:
