@@ -387,21 +387,24 @@ async def test_the_latest_quotes_are_the_keys_of_their_topic_until_they_expire()
 
 
 async def test_no_change_is_missed_between_the_values_of_keys_and_what_follows() -> None:
-    async with market() as (broker, _, found), comet.KV(broker.address, "quotes.latest", type=dict) as latest:
-        keys = [f"S{number:02}" for number in range(60)]
-        written = dict.fromkeys(keys, 0.0)
+    async with (
+        market(quote_symbols_max=10_000) as (broker, _, found),
+        comet.KV(broker.address, "quotes.latest", type=dict) as latest,
+    ):
+        written: dict[str, float] = {}
 
-        async def write_on() -> None:
-            for turn in range(1, 20):
-                for name in keys:
-                    written[name] = 100.0 + turn
-                    await latest.put(name, price(100.0 + turn))
+        async def write_more(count: int) -> None:
+            for _ in range(count):
+                name = f"S{len(written)}"
+                written[name] = 100.0 + len(written)
+                await latest.put(name, price(written[name]))
 
-        writing = asyncio.create_task(write_on())
-        await until(lambda: written["S30"] == 102.0, "some are written")
+        await write_more(30)
         feed = found.feed("quotes")
-        await writing
-        await until(lambda: current(look(feed)) == written, "each key has its last value")
+        while not feed.latest.begun.is_set():
+            await write_more(1)
+        await write_more(30)
+        await until(lambda: current(look(feed)) == written, "each key has its value")
 
 
 async def test_without_a_topic_of_latest_quotes_the_newest_record_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
