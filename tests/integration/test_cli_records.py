@@ -194,7 +194,8 @@ def test_delayed_records_are_printed_with_their_ids(up: Up) -> None:
     receipt = json.loads(line)
     assert (receipt["topic"], receipt["next_us"]) == ("reminders", "7226634600000000")
     assert up.run("produce", "reminders", "--delay", "1d", "--quiet", feed=b"jug\n").stdout == b""
-    assert len(up.json("schedule", "list")["schedules"]) == 4
+    listed: Any = up.json("schedule", "list")
+    assert len(listed["schedules"]) == 4
     up.run("schedule", "cancel", "reminders", printed[0].split()[0], "--yes")
     up.run("schedule", "cancel", "reminders", receipt["id"], "--yes")
     for wrong in (["--delay", "soon"], ["--delay", "5"], ["--delay", "1d", *due], ["--due", "2026-12-01T09:30"]):
