@@ -10,7 +10,8 @@ import pytest
 
 import comet
 from comet_gateway.http.problems import Problem
-from comet_gateway.schemas.schedules_api import BODY, ScheduleDocument, decode_schedule, schedule_json
+from comet_gateway.records.schedule_json import schedule_json
+from comet_gateway.schemas.schedules_api import BODY, ScheduleDocument, decode_schedule
 
 SCHEMA = jsonschema_rs.Draft202012Validator(BODY["content"]["application/json"]["schema"])
 

@@ -16,10 +16,11 @@ from comet.schedules.spec import TEXT_CHARS_MAX
 from comet.types import SCHEDULE_ID
 from comet_gateway.http import request_body
 from comet_gateway.http.problems import Problem, answers
+from comet_gateway.records.schedule_json import schedule_json
 from comet_gateway.routes.admin import STRICT, AdminClient, act_route, links
 from comet_gateway.schemas.derived import model_of
 from comet_gateway.schemas.lists import Boolean, DryRun, Integer, Strict, TopicName
-from comet_gateway.schemas.schedules_api import BODY, ScheduleDocument, decode_schedule, schedule_json
+from comet_gateway.schemas.schedules_api import BODY, ScheduleDocument, decode_schedule
 
 router = APIRouter(prefix="/v1", tags=["schedules"], dependencies=STRICT)
 

@@ -1,28 +1,25 @@
-"""Documents of schedules: the body of a request, the document of an answer, and their OpenAPI descriptions.
+"""Documents of schedules: the body of a request, and the OpenAPI descriptions of it and of an answer.
 
     {"spec": "every 15m", "record": {"key": "EURUSD", "value": {"bid": 1.08}}, "late": "skip", "late_max_ms": "5000",
      "jitter_ms": "0", "end_us": "0", "fires_max": "0"}
 
 Only `spec` and `record` are required. The record is one as it is written to a topic, without the members that say when:
-its timestamp is the due time. An answer has the state of the schedule beside.
+its timestamp is the due time. An answer has the state of the schedule beside; `records.schedule_json` writes it.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
 from pydantic import Field, TypeAdapter, WithJsonSchema, create_model
 
-from comet.admin.documents import document
-from comet.admin.schedules import ScheduleDetails, ScheduleInfo
+from comet.admin.schedules import ScheduleInfo
 from comet.schedules.due import LatePolicy
 from comet.schedules.spec import TEXT_CHARS_MAX, TIME_MAX_US
 from comet.values.record import NewRecord
 from comet_gateway.http.problems import Problem
-from comet_gateway.records.record_json import contents
 from comet_gateway.schemas.common import INT64_MAX, int64_between
 from comet_gateway.schemas.derived import model_of
 from comet_gateway.schemas.records import RecordIn, read_records
@@ -93,17 +90,6 @@ def _whole(name: str, given: float | str, most: int) -> int:
         if 0 <= number <= most:
             return number
     raise Problem("VALIDATION", f"{name} must be a whole number from 0 to {most}, not {str(given)[:40]!r}")
-
-
-def schedule_json(found: ScheduleDetails) -> bytes:
-    """The document of a schedule. A JSON value is copied unchanged."""
-    record = contents(found.key, found.value, found.headers)
-    if found.partition is not None:
-        record += b',"partition":%d' % found.partition
-    if found.ttl_ms is not None:
-        record += b',"ttl_ms":"%d"' % found.ttl_ms
-    about = json.dumps(document(found.schedule), ensure_ascii=False, separators=(",", ":")).encode()
-    return b'%b,"record":{%b}}' % (about[:-1], record[1:])
 
 
 # ---- OpenAPI
