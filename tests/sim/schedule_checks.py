@@ -36,8 +36,14 @@ def _read(history: ScheduleHistory) -> list[Life]:
 
 
 def once(history: ScheduleHistory, finding: Finding) -> None:
-    """C38. A schedule that is due once fires once, or was cancelled and does not."""
+    """C38. A schedule that is due once fires once, or was cancelled and does not. Of an `available` topic at least one
+    attempt counts."""
     records = _by_life(history)
+    tried = {(fire.topic, fire.id) for fire in history.fires}
+    for life in history.lives:
+        waits = life.once and life.topic == AVAILABLE and life.put is Outcome.OK and life.end is End.NONE
+        if waits and not finding.holds(life.name in tried):
+            finding.violations.append(f"{life.topic}/{life.id} has not fired")
     for life in _read(history):
         if not life.once:
             continue
@@ -90,7 +96,7 @@ def recurring(history: ScheduleHistory, finding: Finding) -> None:
 
 def not_early(history: ScheduleHistory, finding: Finding) -> None:
     """C40. Nothing fires before the clock of the broker that fires it has shown its time; what fires is in the topic
-    under the same number and time, or not at all. With `skip` no time fires that is too late."""
+    under the same number and time, or not at all."""
     lives = {life.name: life for life in history.lives}
     due: set[tuple[Name, int, int]] = set()
     for fire in history.fires:
@@ -113,7 +119,7 @@ def states_agree(history: ScheduleHistory, finding: Finding) -> None:
     finding.checked += len(history.settled) + history.pages
     finding.violations += [*history.stranded, *history.lists]
     records = _by_life(history)
-    by_name = history.last_lives()
+    by_name = history.by_name()
     for name, kept in history.kept.items():
         lives = [life for life in by_name.get(name, ()) if life.put is not Outcome.FAIL]
         if not finding.holds(bool(lives)):

@@ -78,18 +78,15 @@ class Fire:
     id: str
     due_us: int
     count: int
-    clock_us: int  # the greatest time that its clock has shown
-    read_us: int  # by its clock now
+    clock_us: int  # the latest time that its clock has shown
 
 
 @dataclass(slots=True)
 class Kept:
     """A schedule as the brokers list it in the end."""
 
-    next_us: int
     fired: int
     paused: bool
-    reason: str
 
 
 @dataclass(slots=True)
@@ -103,7 +100,7 @@ class ScheduleHistory:
     lists: list[str] = field(default_factory=list)  # that differ
     pages: int = 0
 
-    def last_lives(self) -> dict[Name, list[Life]]:
+    def by_name(self) -> dict[Name, list[Life]]:
         found: dict[Name, list[Life]] = defaultdict(list)
         for life in self.lives:
             found[life.name].append(life)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -12,13 +12,16 @@ from comet.types import SCHEDULES_TOPIC
 from comet.v1 import records_pb2 as records_pb
 from comet.v1 import schedules_pb2 as pb
 from comet_broker.coordination.transaction_calls import TransactionCalls
-from comet_broker.schedules import firing
+from comet_broker.key_values.views import KeyViews
+from comet_broker.partitions.partition import Partition
+from comet_broker.schedules import calls, firing
 from comet_broker.schedules.changes import Fired
 from comet_broker.schedules.due_table import DueSchedule, DueTable
 from comet_broker.schedules.firing import Firing
-from comet_broker.schedules.keeper import TICK_S
+from comet_broker.schedules.keeper import TICK_S, Keeper
 from comet_broker.schedules.kept import KeptSchedules, state_of
 from comet_broker.schedules.transaction import FiringTransactions, Publish
+from comet_broker.tasks import Tasks
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
@@ -77,7 +80,7 @@ def commit_the_state_first() -> list[Patch]:
     return _in_two(_write_states, _write_records)
 
 
-@mutant("the record is committed before the state", "C38 C39 C41", "kill", "pause", "partition")
+@mutant("the record is committed before the state", "C38 C39 C41", "kill", "pause", "partition", caught_by=5)
 def commit_the_record_first() -> list[Patch]:
     return _in_two(_write_records, _write_states)
 
@@ -100,9 +103,8 @@ def note_what_was_aborted() -> list[Patch]:
     "each broker has a transactional id of its own: a new leader does not fence the one before it",
     "C38 C39 C41",
     "bad_weather",
-    "isolate",
     "kill",
-    "pause",
+    "late_watch",
 )
 def do_not_fence() -> list[Patch]:
     def init(self: FiringTransactions, transactional_id: str, calls: TransactionCalls, publish: Publish) -> None:
@@ -149,7 +151,41 @@ def forget_fresh_ids() -> list[Patch]:
     return [(KeptSchedules, "read", read)]
 
 
+@mutant(
+    "a leader that was replaced stores changes by way of the new one", "C38 C39 C41", "late_watch", "drain", "slow_disk"
+)
+def write_at_another_leader() -> list[Patch]:
+    def check_led(self: KeptSchedules) -> None:
+        pass
+
+    def init(self: KeptSchedules, partition: Partition, views: KeyViews, publish: Publish, tasks: Tasks) -> None:
+        def anywhere(request: records_pb.PublishRequest) -> Awaitable[records_pb.PublishResponse]:
+            request.forwarded = False
+            return publish(request)
+
+        real(self, partition, views, anywhere, tasks)
+
+    real = KeptSchedules.__init__
+    return [(KeptSchedules, "__init__", init), (KeptSchedules, "check_led", check_led)]
+
+
 # ---- times and refusals
+
+
+@mutant("a clock that was set back brings times again that have fired", "C39")
+def fire_times_again() -> list[Patch]:
+    resumed, moved = vars(calls)["resumed"], vars(calls)["moved"]
+
+    def forgotten(change: Callable[..., pb.Schedule]) -> Callable[..., pb.Schedule]:
+        def changed(schedule: pb.Schedule, *more: Any) -> pb.Schedule:
+            fired_us, schedule.fired_us = schedule.fired_us, 0
+            found = change(schedule, *more)
+            found.fired_us = fired_us
+            return found
+
+        return changed
+
+    return [(calls, "resumed", forgotten(resumed)), (calls, "moved", forgotten(moved))]
 
 
 @mutant("schedules of a topic that refuses are forgotten", "C38 C41", "kill", "partition", "pause")
@@ -176,3 +212,21 @@ def fire_too_early() -> list[Patch]:
         return fired(schedule, now_us + early_us, calendars, records_max)
 
     return [(DueTable, "due", due_early), (firing, "fired", fired_early)]
+
+
+@mutant(
+    "a change that a broker gives up as it stops leading is not answered",
+    "C29",
+    "isolate",
+    "lose_store",
+    "slow_disk",
+    caught_by=5,
+)
+def leave_a_change_unanswered() -> list[Patch]:
+    async def finished(self: Keeper, change: Coroutine[Any, Any, Any]) -> Any:
+        task = asyncio.get_running_loop().create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    return [(Keeper, "_finished", finished)]

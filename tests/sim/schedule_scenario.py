@@ -202,9 +202,7 @@ class ScheduleScenario(ClusterScenario):
             await asyncio.sleep(0.5)
         history.stranded = stranded
         await self._change_all("PauseSchedule", lambda one: not one.paused)
-        history.kept = {
-            name: Kept(one.next_us, one.fired, one.paused, one.reason) for name, one in (await self._listed()).items()
-        }
+        history.kept = {name: Kept(one.fired, one.paused) for name, one in (await self._listed()).items()}
 
     def _stranded(self, listed: dict[Name, pb.Schedule]) -> list[str]:
         now_us = self.world.clock.wall_us()
@@ -290,9 +288,7 @@ def watched(history: ScheduleHistory) -> Iterator[None]:
             headers = {header.name: header.value for header in record.headers}
             count = int(headers["comet-schedule-count"])
             schedule_id = headers["comet-schedule-id"].decode()
-            history.fires.append(
-                Fire(topic, schedule_id, record.timestamp_us, count, clock.latest_us(), clock.wall_us())
-            )
+            history.fires.append(Fire(topic, schedule_id, record.timestamp_us, count, clock.latest_us()))
 
     async def noted_write(self: Firing, batch: Any) -> None:
         for topic, records in batch.records.items():

@@ -131,6 +131,8 @@ class ScheduleClient:
             else:
                 put.schedule.spec = at(self._world.clock.wall_us() + int(1e6 * delay_s))
             request.schedules.append(put)
+        whole = pb.PutSchedulesRequest()
+        whole.CopyFrom(request)
         waiting = {life.id: life for life in lives}
         for again in range(ASKED_AGAIN_MAX if fresh else 1):
             unknown = await self._put(request, waiting, again=again > 0)
@@ -141,6 +143,16 @@ class ScheduleClient:
             del request.schedules[:]
             request.schedules.extend(left)
             await self._world.sleep(self._random, 0.5)
+        if fresh and all(life.put is Outcome.OK for life in lives) and self._random.random() < 0.3:
+            await self._repeat(whole)
+
+    async def _repeat(self, request: pb.PutSchedulesRequest) -> None:
+        """Puts schedules with fresh ids again, as if the answer had not come. Some have fired meanwhile."""
+        await self._world.sleep(self._random, 2.0)
+        try:
+            await self._caller.call("PutSchedules", request, pb.PutSchedulesResponse, self._timeout_s())
+        except CometError as error:
+            self._world.note(f"{self.name} was told {error.code} when it asked again")
 
     def _put_of(self, life: Life) -> pb.SchedulePut:
         put = pb.SchedulePut()
