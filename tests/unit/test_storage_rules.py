@@ -11,7 +11,9 @@ import pytest
 from comet import records
 from comet.settings.topic import TopicConfig
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, LogIdentity, pack_segment_header, segment_name
+from comet_broker.storage.limits import LOST_RANGES_MAX
 from comet_broker.storage.log import Log
+from comet_broker.storage.lost import LostRanges
 from comet_broker.storage.memory import MemoryFiles
 from comet_broker.storage.rules import RULES, Action, Known, RecoveryFinding
 from tests.unit.storage_world import (
@@ -320,3 +322,11 @@ def test_a_derived_file_that_is_gone_or_empty(kind: str) -> None:
         world.open()
         assert world.values() == values
         assert world.log.producers.snapshot(0) == producers
+
+
+def test_the_whole_log_can_be_noted_as_damaged_also_when_no_more_ranges_are() -> None:
+    lost = LostRanges((3 * at + 1, 3 * at + 2) for at in range(LOST_RANGES_MAX))
+    lost.add(3 * LOST_RANGES_MAX + 1, 3 * LOST_RANGES_MAX + 2)
+    assert len(lost.ranges) == LOST_RANGES_MAX
+    lost.add(0, 4 * LOST_RANGES_MAX)
+    assert lost.ranges == ((0, 4 * LOST_RANGES_MAX),)
