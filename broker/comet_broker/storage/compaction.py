@@ -9,8 +9,8 @@ The rename of the new segment's file is the moment at which it counts: it replac
 recovery finds the old segments; from then on it removes those that the new one covers. The others go after the rename
 is on disk, and once they have no readers: a reader that has begun reads the old form, which is right as well.
 
-A plan is carried out once it is committed and everything below its end is on this disk. One that is missed by a restart
-is left out: the next one covers it. The notes are kept in a file, which may be lost: then tombstones stay longer.
+A plan is carried out once it is committed and everything below its end is on this disk. It is noted in a file before
+the index of its segment is written. If the file is lost, the plan may be left out: the next one covers it.
 
 Owned by a Log; on the loop's thread, except for what blocks. Truncations, deletions and `close` run at other moments
 than `prepare` up to `settle`: their callers hold the same lock.
