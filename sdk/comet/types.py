@@ -17,7 +17,7 @@ Int64 = Annotated[int, INT64]  # a string in JSON, whose numbers lose digits in 
 UNLISTED: Final = object()  # marks a field or parameter that the JSON form and the command line leave out
 GroupState = Literal["empty", "stable", "rebalancing"]
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,248}")
-SCHEDULE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,200}")
+SCHEDULE_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,199}")
 
 
 class Example(NamedTuple):
@@ -414,7 +414,8 @@ def check_schedule_id(schedule_id: str) -> str:
     """Returns the id of a schedule if it is valid."""
     if not isinstance(schedule_id, str) or not SCHEDULE_ID.fullmatch(schedule_id):
         raise InvalidArgument(
-            f"{schedule_id!r:.80} is not a valid id of a schedule: use 1 to 200 letters, digits, '.', '_', ':' and '-'"
+            f"{schedule_id!r:.80} is not a valid id of a schedule: use 1 to 200 letters, digits, '.', '_', ':' and '-', "
+            "beginning with a letter, digit or '_'"
         )
     return schedule_id
 

@@ -156,7 +156,7 @@ async def delete_and_compact(cluster: LocalCluster, kv: comet.KV[int], *, take_i
 
 async def test_a_deleted_key_stays_deleted_where_its_tombstone_was_never_taken_in(cluster: LocalCluster) -> None:
     """The last tombstone is compacted away before the table of keys is asked for again."""
-    async with comet.KV(cluster.addresses, "t", connect=cluster.network.connect) as kv:
+    async with comet.KV(cluster.addresses, "t", type=int, connect=cluster.network.connect) as kv:
         await delete_and_compact(cluster, kv, take_in=False)
         for number in range(KEYS):
             assert await kv.get(f"key-{number}") is None
@@ -169,8 +169,13 @@ async def test_tombstones_that_were_compacted_away_leave_the_table_of_keys(
 ) -> None:
     tables = set[KeyTable]()
     forget = KeyTable.forget
-    monkeypatch.setattr(KeyTable, "forget", lambda table, plan: (tables.add(table), forget(table, plan)))
-    async with comet.KV(cluster.addresses, "t", connect=cluster.network.connect) as kv:
+
+    def noted(table: KeyTable, plan: records.CompactionPlan) -> None:
+        tables.add(table)
+        forget(table, plan)
+
+    monkeypatch.setattr(KeyTable, "forget", noted)
+    async with comet.KV(cluster.addresses, "t", type=int, connect=cluster.network.connect) as kv:
         await delete_and_compact(cluster, kv, take_in=True)
 
         async def forgotten() -> bool:

@@ -18,7 +18,7 @@ import { whole } from "./words.js";
 
 const AGAIN_MAX = 5; // that a schedule may fire while one act is done
 const EDITED_MAX = 256 << 10; // characters of a value
-const ID = /^[A-Za-z0-9._:-]{1,200}$/;
+const ID = /^[A-Za-z0-9_][A-Za-z0-9._:-]{0,199}$/;
 const MS = { words: [], unit: "ms", unlimited: false, low: 1, high: Number.MAX_SAFE_INTEGER };
 const TTL = { ...MS, unlimited: true };
 const LATE = [
@@ -235,8 +235,7 @@ function more(from) {
 }
 
 function idProblem(text) {
-  if (/^\.{1,2}$/.test(text)) return "a browser takes . and .. for parts of an address";
-  return !text || ID.test(text) ? "" : "up to 200 letters, digits, '.', '_', ':' and '-'";
+  return !text || ID.test(text) ? "" : "up to 200 letters, digits, '.', '_', ':' and '-', beginning with a letter, digit or '_'";
 }
 
 function endProblem(text) {
