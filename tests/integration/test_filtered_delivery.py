@@ -16,8 +16,8 @@ from comet.v1 import types_pb2 as types
 from comet.wire.frames import parse_delivery
 from comet_broker.broker import Broker
 from comet_broker.config import BrokerConfig
+from comet_broker.partitions import filtering
 from comet_broker.server import Server
-from comet_broker.streams import filtering
 from tests.integration.local_cluster import until
 from tests.integration.stream_client import MIB, Client, idle
 from tests.integration.test_isolation import Reader, producers

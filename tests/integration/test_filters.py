@@ -11,12 +11,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 from urllib.parse import urlencode
 
+import grpc
 import httpx
 import pytest
 
 import comet
 import comet.sync
 from comet.filters import parse
+from comet.v1 import records_pb2 as pb
+from comet.v1 import records_pb2_grpc
 from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway, small
 from tests.property.filter_model import Seen, says
 
@@ -180,6 +183,23 @@ async def by_reader(gateway: Gateway, text: str, _: int) -> Found:
         return ordered
 
 
+async def by_call(gateway: Gateway, text: str, _: int) -> Found:
+    """Records one by one, five of them that match at a time."""
+    found: Found = []
+    async with grpc.aio.insecure_channel(gateway.broker) as channel:
+        stub = records_pb2_grpc.CometStub(channel)
+        for partition in (0, 1):
+            request = pb.FetchRequest(topic="trades", partition=partition, records_max=5, filter=text)
+            while True:
+                answer: pb.FetchResponse = await stub.Fetch(request)
+                assert len(answer.records) <= 5
+                found += [(partition, record.offset) for record in answer.records]
+                if answer.next_offset == answer.high_watermark:
+                    break
+                request.start.offset = answer.next_offset
+    return found
+
+
 def places(records: list[dict[str, Any]]) -> Found:
     return [(one["partition"], int(one["offset"])) for one in records]
 
@@ -259,8 +279,8 @@ async def by_command(gateway: Gateway, text: str, _: int) -> Found:
 
 Door = Callable[[Gateway, str, int], Awaitable[Found]]
 DOORS: list[Door] = [
-    consumed, consumed_in_batches, consumed_as_tables, as_a_member, synchronously, as_a_table, by_reader, by_partition,
-    by_topic, by_search, by_events, by_socket, by_member_of_the_gateway, by_page, by_command,
+    consumed, consumed_in_batches, consumed_as_tables, as_a_member, synchronously, as_a_table, by_reader, by_call,
+    by_partition, by_topic, by_search, by_events, by_socket, by_member_of_the_gateway, by_page, by_command,
 ]  # fmt: skip
 
 

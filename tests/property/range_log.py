@@ -12,6 +12,7 @@ import comet
 from comet.consumer.options import Isolation
 from comet.consumer.ranges import Fetched
 from comet.errors import CorruptRecords, DataLoss, OffsetOutOfRange, TopicNotFound, Truncated
+from comet.filters import parse
 from comet.types import AtOffset, AtTime, Earliest, Latest, StartLike, position
 from tests.unit.gateway_world import batch_of
 
@@ -92,7 +93,7 @@ class ListedTopic:
 
     async def fetch(
         self, topic: str, partition: int, start: StartLike, *, epoch: int | None, records_max: int, bytes_max: int,
-        wait_ms: int, isolation: Isolation, topic_id: bytes, expired: bool = False,
+        wait_ms: int, isolation: Isolation, topic_id: bytes, expired: bool = False, filter_hint: str = "",
     ) -> Fetched:  # fmt: skip
         assert isolation == "committed"
         assert records_max > 0
@@ -115,8 +116,21 @@ class ListedTopic:
             details = {"log_start": str(log.log_start), "log_end": str(log.log_end)}
             raise OffsetOutOfRange(f"offset {at} is out of range", details=details)
         batches, following = _read(log, at, records_max, bytes_max)
+        runs: tuple[tuple[int, int], ...] = ()
+        times: list[int] = []
+        if filter_hint:
+            following = min(following, at + records_max)
+            cut = [batch.before(following) for batch in batches]
+            chosen = parse(filter_hint, now_us=0)
+            busy = self.calls % 3 == 0  # without time for filters
+            left = [one if busy else one.pick(chosen.rows(one)) for one in cut if one is not None]
+            batches = [one for one in left if one is not None]
+            passed = [one for one in log.batches if one.end > at and one.base < following]
+            runs = tuple((max(one.base, at), one.epoch) for one in passed)
+            times = [row[1] for one in passed for row in one.rows]
         known = log.epoch_before(following) or None
-        return Fetched(batches, at, following, known, log.log_start, log.readable_end)
+        bounds = (min(times), max(times)) if times else None
+        return Fetched(batches, at, following, known, log.log_start, log.readable_end, epochs=runs, times=bounds)
 
     @staticmethod
     def _resolved(log: ListedPartition, at: Any) -> int:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from comet.consumer.ranges import Fetched, Part, RangeReader, RangeSpec, locate
 from comet.consumer.time_merge import Item, MergedReader
 from comet.errors import OffsetOutOfRange, TopicNotFound
+from comet.filters import parse
 from comet.types import AtOffset, AtTime, Earliest, Gap, Latest, Position
 from tests.property.range_log import ListedPartition, ListedTopic, Row, partitions
 
@@ -24,19 +25,28 @@ BOUNDS = st.one_of(
     st.builds(AtOffset, st.integers(0, 40)),
     st.builds(AtTime, st.integers(0, 21)),
 )
+BOTH = Earliest(), Latest()
 STEPS = st.sampled_from([(1, 1 << 20), (2, 1 << 20), (5, 12), (64, 1 << 20), (64, 30)])
+LATE = "@timestamp >= 1970-01-01T00:00:00.000010Z"  # 10 µs
+FILTERS = st.sampled_from(["", LATE, "@offset in (3, 7)"])
 
 
 async def opened(
     topic: ListedTopic, start: Position, end: Position, step: tuple[int, int], partition: int = 0, **more: Any
 ) -> RangeReader:
     """A reader of a range that is fixed now, as `comet.Reader.read` makes it."""
+    text = more.get("filter_hint", "")
     found = await locate(topic, "t", partition, start, end, isolation="committed", topic_id=topic.id)
     spec = RangeSpec(
         "t", partition, found.start, found.end, topic_id=topic.id, epoch=found.epoch, end_epoch=found.end_epoch,
         step_records_first=step[0], step_records=4 * step[0], step_bytes=step[1], **more,
     )  # fmt: skip
-    return RangeReader(topic, spec)
+    return RangeReader(topic, spec, chosen=parse(text, now_us=0) if text else None)
+
+
+def matching(rows: Sequence[Row], text: str) -> list[Row]:
+    """The rows for which FILTERS are true."""
+    return [row for row in rows if not text or (row[1] >= 10 if text == LATE else row[0] in (3, 7))]
 
 
 def rows_of(parts: Sequence[Part], *, backward: bool = False) -> list[Row]:
@@ -66,20 +76,20 @@ def check(parts: Sequence[Part], kept: Sequence[Row], reader: RangeReader, *, ba
 
 
 @settings(max_examples=400, deadline=None)
-@given(partitions(), BOUNDS, BOUNDS, STEPS, st.booleans())
+@given(partitions(), BOUNDS, BOUNDS, STEPS, st.booleans(), FILTERS)
 async def test_a_range_is_that_of_a_list(
-    logs: list[ListedPartition], start: Position, end: Position, step: tuple[int, int], backward: bool
+    logs: list[ListedPartition], start: Position, end: Position, step: tuple[int, int], backward: bool, text: str
 ) -> None:
     topic, log = ListedTopic(logs), logs[0]
     try:
-        reader = await opened(topic, start, end, step, backward=backward)
+        reader = await opened(topic, start, end, step, backward=backward, filter_hint=text)
     except OffsetOutOfRange:
         assert isinstance(start, AtOffset)
         assert start.offset > log.log_end
         return
     assert reader.start is not None
     assert reader.end is not None
-    kept = [row for row in log.rows if reader.start <= row[0] < reader.end]
+    kept = matching([row for row in log.rows if reader.start <= row[0] < reader.end], text)
     topic.asked.clear()
     parts = [part async for part in reader]
     check(parts, kept, reader, backward=backward)
@@ -94,27 +104,30 @@ async def test_a_range_is_that_of_a_list(
 
 
 @settings(max_examples=400, deadline=None)
-@given(partitions(), STEPS, st.booleans(), st.data())
+@given(partitions(), STEPS, st.booleans(), FILTERS, st.data())
 async def test_whatever_happens_meanwhile_no_record_of_another_log_comes(
-    logs: list[ListedPartition], step: tuple[int, int], backward: bool, data: st.DataObject
+    logs: list[ListedPartition], step: tuple[int, int], backward: bool, text: str, data: st.DataObject
 ) -> None:
     topic, log = ListedTopic(logs), logs[0]
-    reader = await opened(topic, Earliest(), Latest(), step, backward=backward)
-    kept = list(log.rows)
-    recreated = False
+    reader = await opened(topic, Earliest(), Latest(), step, backward=backward, filter_hint=text)
+    kept = matching(log.rows, text)
+    recreated, epoch = False, log.epoch_before(log.log_end)  # of the leader, which no later one has again
 
     def retention() -> None:
         log.log_start = data.draw(st.integers(log.log_start, max(log.readable_end, log.log_start)))
 
     def unclean() -> None:
-        epoch = log.epoch_before(log.log_end) + 1
+        nonlocal epoch
+        epoch += 1
         log.truncate(data.draw(st.integers(log.log_start, log.log_end)))
         log.open_from = None
         for _ in range(data.draw(st.integers(0, 4))):
             log.append("data", epoch, data.draw(st.lists(st.tuples(st.just(0), st.integers(0, 20)), min_size=1)))
 
     def growth() -> None:
-        log.append("data", log.epoch_before(log.log_end) + data.draw(st.integers(0, 1)) or 1, [(0, 3), (0, 30)])
+        nonlocal epoch
+        epoch = epoch + data.draw(st.integers(0, 1)) or 1
+        log.append("data", epoch, [(0, 3), (0, 30)])
 
     def recreation() -> None:
         nonlocal recreated
@@ -139,9 +152,17 @@ async def test_whatever_happens_meanwhile_no_record_of_another_log_comes(
 
 
 @settings(max_examples=300, deadline=None)
-@given(partitions(), STEPS, st.booleans(), st.integers(1, 9), st.sampled_from([None, 1, 40]), st.integers(1, 5))
+@given(
+    partitions(), STEPS, st.booleans(), st.integers(1, 9), st.sampled_from([None, 1, 40]), st.integers(1, 5), FILTERS
+)
 async def test_a_budget_ends_a_read_and_the_next_one_goes_on_there(
-    logs: list[ListedPartition], step: tuple[int, int], backward: bool, most: int, size: int | None, taken: int
+    logs: list[ListedPartition],
+    step: tuple[int, int],
+    backward: bool,
+    most: int,
+    size: int | None,
+    taken: int,
+    text: str,
 ) -> None:
     """Also where the caller leaves it in the middle, after `taken` parts."""
     topic, log = ListedTopic(logs), logs[0]
@@ -153,9 +174,9 @@ async def test_a_budget_ends_a_read_and_the_next_one_goes_on_there(
     for _ in range(400):
         spec = RangeSpec(
             "t", 0, start, end, backward, topic.id, epoch, end_epoch, step_records_first=step[0], step_bytes=step[1],
-            records_max=most, bytes_max=size,
+            records_max=most, bytes_max=size, filter_hint=text,
         )  # fmt: skip
-        reader = RangeReader(topic, spec)
+        reader = RangeReader(topic, spec, chosen=parse(text, now_us=0) if text else None)
         parts: list[Part] = []
         async for part in reader:
             parts.append(part)
@@ -171,7 +192,8 @@ async def test_a_budget_ends_a_read_and_the_next_one_goes_on_there(
             assert reader.position is not None
             start, epoch = reader.position, reader.epoch
         if reader.done:
-            assert got == (log.rows[::-1] if backward else log.rows)
+            kept = matching(log.rows, text)
+            assert got == (kept[::-1] if backward else kept)
             assert missing == {at for at in range(log.log_start, log.readable_end) if log.unreadable(at)}
             return
     raise AssertionError("it never ends")
@@ -321,3 +343,46 @@ async def test_a_merge_names_the_partition_of_an_error() -> None:
     with pytest.raises(TopicNotFound) as caught:
         await reader.fill()
     assert caught.value.details["partition"] == "0"
+
+
+@pytest.mark.parametrize("backward", [False, True])
+async def test_a_merge_does_not_wait_for_a_partition_whose_records_the_broker_leaves_out(backward: bool) -> None:
+    """It tells up to which time it has looked."""
+    logs = [ListedPartition(0), ListedPartition(1)]
+    for time in range(100):
+        logs[0].append("data", 1, [(0, time)])
+        logs[1].append("data", 1, [(0, time)])
+    topic, text = ListedTopic(logs), "@partition = 1"
+    topic.calls = 1_000
+    chosen = parse(text, now_us=0)
+    step = (4, 1 << 20)
+    ranges = [
+        RangeReader(topic, (await opened(topic, *BOTH, step, one, backward=backward, filter_hint=text))._state.spec)
+        for one in (0, 1)
+    ]
+    merged = MergedReader(ranges, select=lambda batch, begin, end: chosen.rows(batch, range(begin, end)))
+    topic.asked.clear()
+    found: list[int] = []
+    while len(found) < 10:
+        found += [one.offset for one in merged.ready(10) if not isinstance(one, Gap)]
+        assert await merged.fill()
+    assert found[:10] == ([*range(99, 89, -1)] if backward else [*range(10)])
+    assert len(topic.asked) <= 8
+    while await merged.fill():
+        merged.ready()
+    assert merged.records == 200
+
+
+@pytest.mark.parametrize("backward", [False, True])
+async def test_a_record_that_was_replaced_is_a_gap_also_if_the_other_one_is_left_out(backward: bool) -> None:
+    log = ListedPartition(0)
+    for time in (10, 11, 12):
+        log.append("data", 1, [(0, time)])
+    topic = ListedTopic([log])
+    reader = await opened(topic, *BOTH, (64, 1 << 20), backward=backward, filter_hint=LATE)
+    topic.calls = 6  # none of the next two is without time
+    log.truncate(1)
+    log.append("data", 2, [(0, 1), (0, 2), (0, 3)])
+    parts = [part async for part in reader]
+    assert [row[0] for row in rows_of(parts)] == [0]
+    assert [(part.first, part.end, part.reason) for part in parts if isinstance(part, Gap)] == [(1, 3, "truncated")]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from comet import Fetched, RecordBatch, records
 from comet.consumer.range_reader import Reader
 from comet.errors import DataLoss, LimitExceeded
+from comet.filters import parse
 from comet.spark import snapshots
 from comet.spark.options import SourceOptions
 from comet.spark.planning import Range
@@ -85,7 +86,9 @@ class CompactedLog:
         last = {row[1]: row[0] for row in rows}
         return [row for row in rows if row[1] is None or (last[row[1]] == row[0] and row[2] is not None)]
 
-    async def fetch(self, topic: str, partition: int, start: AtOffset, *, records_max: int, **_: Any) -> Fetched:
+    async def fetch(
+        self, topic: str, partition: int, start: AtOffset, *, records_max: int, filter_hint: str, **_: Any
+    ) -> Fetched:
         self.calls += 1
         if self.events:
             event = self.events.pop(0)
@@ -112,6 +115,10 @@ class CompactedLog:
                     at = offsets[upto - 1] + 1
                     break
             at = one.end
+        if filter_hint:  # as a broker may
+            chosen = parse(filter_hint, now_us=0)
+            picked = [one.pick(chosen.rows(one)) for one in found]
+            found = [one for one in picked if one is not None]
         return Fetched(found, start.offset, at, 1, 0, self.end, self.clean_end)
 
     def typed(self) -> Reader:

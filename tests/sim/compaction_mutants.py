@@ -14,13 +14,13 @@ from comet_broker.core.retention import SegmentFacts
 from comet_broker.core.tail import Tail
 from comet_broker.partitions import compaction as rounds
 from comet_broker.partitions import log_reader
+from comet_broker.partitions.filtering import FilteredDelivery
 from comet_broker.partitions.follower_state import FollowerState
 from comet_broker.storage import compaction as storage
 from comet_broker.storage.compaction import Compaction
 from comet_broker.storage.extent import Extent
 from comet_broker.storage.rewrite import Rewriting, Rewritten, Work
 from comet_broker.storage.segment import Segment
-from comet_broker.streams.filtering import FilteredDelivery
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 

@@ -23,9 +23,9 @@ from comet.wire.contents import contents_of
 from comet.wire.record_ttl import BY_TOPIC, check_ttl, expiry_column, expiry_of
 from comet_broker.core.filter_time import FilterTime
 from comet_broker.key_values.table import KeyRecord, KeyTable
+from comet_broker.partitions.filtering import FilteredDelivery
 from comet_broker.partitions.record_messages import has_expired, record_messages
 from comet_broker.sharing.chunk import Chunk
-from comet_broker.streams.filtering import FilteredDelivery
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.latest_table import LatestTable

@@ -29,7 +29,7 @@ class Reading:
 
     def __init__(self, world: ReplicaWorld) -> None:
         self._partition = world.partition
-        self._ranges = Ranges(LogReader(world.worker), world.env.in_flight, SharedAnswers())
+        self._ranges = Ranges(LogReader(world.worker), world.env, SharedAnswers())
 
     async def fetch(self, offset: int, wait_ms: int = 0) -> pb.FetchResponse:
         request = pb.FetchRequest(start=types.Position(offset=offset), whole_batches=True, wait_ms=wait_ms)

@@ -11,7 +11,7 @@ from comet import records
 from comet.filters import parse
 from comet.records import Batch, iterate, stamped
 from comet_broker.core.filter_time import BURST_S, FilterTime
-from comet_broker.streams.filtering import FilteredDelivery
+from comet_broker.partitions.filtering import FilteredDelivery
 from tests.unit.replica_world import HeldWorker
 from tests.unit.storage_world import HandClock
 

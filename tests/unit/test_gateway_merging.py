@@ -37,7 +37,7 @@ class FakeReader:
 
     async def fetch(
         self, topic: str, partition: int, start: Position, *, epoch: int | None, records_max: int, bytes_max: int,
-        isolation: str, wait_ms: int, topic_id: bytes, expired: bool = False,
+        isolation: str, wait_ms: int, topic_id: bytes, expired: bool = False, filter_hint: str = "",
     ) -> comet.Fetched:  # fmt: skip
         assert topic_id == TOPIC_ID
         assert 0 < records_max <= UINT32_MAX

@@ -93,7 +93,7 @@ class Log:
     async def fetch(
         self, topic: str, partition: int, start: Position, *, epoch: int | None = None, records_max: int = 100,
         bytes_max: int = 0, wait_ms: int = 0, topic_id: bytes = b"", isolation: str = "committed",
-        expired: bool = False,
+        expired: bool = False, filter_hint: str = "",
     ) -> comet.Fetched:  # fmt: skip
         self.fetches += 1
         await asyncio.sleep(0)

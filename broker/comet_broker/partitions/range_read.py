@@ -1,9 +1,9 @@
 """Reads a range of a partition by one request: whole batches as they are stored.
 
-    Fetch{whole_batches} ─► led here? ─► the position as an offset ─► [nothing there: wait] ─► batches, aborts
+    Fetch{whole_batches} ─► led here? ─► the position as an offset ─► [nothing there: wait] ─► batches, [filter], aborts
 
-Nothing is decoded: the client drops the records that it does not want. The epoch is compared again after every await,
-so that records of another epoch are never taken for the continuation.
+Nothing is decoded but for a filter: the client drops the records that it does not want. The epoch is compared again
+after every await, so that records of another epoch are never taken for the continuation.
 
 Owned by UnaryRecords; lives as long as the broker.
 """
@@ -23,7 +23,9 @@ from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_from_pb
 from comet_broker import limits
 from comet_broker.core.watermarks import ReadBound
+from comet_broker.env import Env
 from comet_broker.memory.in_flight import InFlight
+from comet_broker.partitions.filtering import EXAMINED_BYTES_MAX, READ_BYTES, FilteredDelivery, RowFilter, parsed
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import check_not_truncated, check_settled, resolve
 from comet_broker.partitions.partition import Partition
@@ -31,9 +33,10 @@ from comet_broker.partitions.shared_answers import SharedAnswers
 
 
 class Ranges:
-    def __init__(self, reader: LogReader, in_flight: InFlight, shared: SharedAnswers[pb.FetchResponse]) -> None:
+    def __init__(self, reader: LogReader, env: Env, shared: SharedAnswers[pb.FetchResponse]) -> None:
         self._reader = reader
-        self._in_flight = in_flight
+        self._env = env
+        self._in_flight = env.in_flight
         self._shared = shared
 
     async def fetch(self, partition: Partition, request: pb.FetchRequest) -> pb.FetchResponse:
@@ -82,15 +85,19 @@ class Ranges:
         """The answer and its batches; None if those at the offset were deleted meanwhile, together with their aborted
         transactions, so that the position is to be resolved again."""
         self._check(partition, AtOffset(offset), seen)
-        uncommitted = request.uncommitted
+        uncommitted, chosen = request.uncommitted, parsed(request.filter)
         storage, end = partition.log, end_of(partition, uncommitted=uncommitted)
-        data, next_offset = b"", offset
+        data, next_offset, times = b"", offset, None
+        compactions = storage.compaction.rounds
         if storage.log_start <= offset < end:
-            data, next_offset = await self._read(partition, offset, end, _bytes_max(request))
-            data, next_offset = leading(data, next_offset, offset, request.records_max or 100)
+            if chosen is None:
+                data, next_offset = await self._read(partition, offset, end, _bytes_max(request))
+                data, next_offset, _ = leading(data, next_offset, offset, request.records_max or 100)
+            else:
+                data, next_offset, times = await self._filtered(partition, offset, end, chosen, request)
         if next_offset == offset >= end and not request.wait_ms:
             check_known(partition, offset)
-        if offset < storage.log_start:
+        if offset < storage.log_start or compactions != storage.compaction.rounds:
             return None
         aborted = [] if uncommitted else partition.watermarks.isolation.aborted(offset, next_offset)
         partition.counts.delivered(next_offset - offset, len(data))
@@ -107,7 +114,29 @@ class Ranges:
             readable_end=end_of(partition, uncommitted=uncommitted),
             clean_end=storage.compaction.notes.clean_end,
         )
+        if times is not None:
+            answer.min_timestamp_us, answer.max_timestamp_us = times
         return answer, data
+
+    async def _filtered(
+        self, partition: Partition, offset: int, end: int, chosen: RowFilter, request: pb.FetchRequest
+    ) -> tuple[bytes, int, tuple[int, int] | None]:
+        """What a filter leaves of the batches from `offset` on, the offset after what it looked at, and the bounds of
+        the timestamps there. Reads on until enough matches, or enough was looked at."""
+        env, epoch, left = self._env, partition.leader_epoch, request.records_max or 100
+        found = FilteredDelivery(chosen, partition.index, env.filter_time, env.filter_turn, env.worker)
+        while offset < end and left > 0:
+            if found.size >= _bytes_max(request) or found.examined_bytes >= EXAMINED_BYTES_MAX:
+                break
+            data, after = await self._read(partition, offset, end, READ_BYTES)
+            data, offset, count = leading(data, after, offset, left)
+            left -= count
+            await found.take(memoryview(data))
+            if partition.leader_epoch != epoch:
+                raise Unavailable(f"{partition} changed its leader during the read", retry_after_ms=50)
+            if partition.closed is not None:
+                raise partition.closed
+        return found.batches(), offset, found.times
 
     def _check(self, partition: Partition, at: Position, seen: int | None) -> None:
         """Raises unless this broker leads and has the records that the reader has read."""
@@ -147,8 +176,8 @@ def _bytes_max(request: pb.FetchRequest) -> int:
     return min(request.bytes_max or limits.MIB, limits.FETCH_BYTES_MAX)
 
 
-def leading(data: bytes, end: int, offset: int, records_max: int) -> tuple[bytes, int]:
-    """The leading batches that hold that many records from `offset` on, and the next offset."""
+def leading(data: bytes, end: int, offset: int, records_max: int) -> tuple[bytes, int, int]:
+    """The leading batches that hold that many records from `offset` on, the next offset, and the records from there."""
     at = found = 0
     while at < len(data):
         header = records.read_header(data, at)
@@ -157,8 +186,8 @@ def leading(data: bytes, end: int, offset: int, records_max: int) -> tuple[bytes
         if header.base_offset < offset:
             found -= min(offset - header.base_offset, header.record_count)
         if found >= records_max:
-            return data[:at], header.next_offset
-    return data, end
+            return data[:at], header.next_offset, found
+    return data, end, found
 
 
 def end_of(partition: Partition, *, uncommitted: bool) -> int:

@@ -10,12 +10,12 @@ from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import error_to_pb, position_from_pb
 from comet_broker import limits
 from comet_broker.core.push import Cursor
+from comet_broker.partitions.filtering import RowFilter, parsed
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import check_not_truncated, resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.topics import TopicTable
 from comet_broker.streams.answers import Replies
-from comet_broker.streams.filtering import RowFilter
 from comet_broker.streams.partition_frames import partition_of
 from comet_broker.streams.subscriptions import Feed
 
@@ -24,13 +24,6 @@ def report_end(replies: Replies, cursor: Cursor[Partition], error: CometError) -
     """Tells the client that one partition of a subscription has ended, and why."""
     ended = pb.StreamError(error=error_to_pb(error), subscription=cursor.subscription.number, partition=cursor.handle)
     replies.answer(pb.ServerFrame(error=ended))
-
-
-def parsed(text: str) -> RowFilter:
-    """A reader's filter. Raises MalformedFilter; times ago are fixed by the reader."""
-    from comet.filters import parse  # here: most brokers never need it
-
-    return parse(text, now_us=0)
 
 
 class SubscriptionFrames:
@@ -61,7 +54,7 @@ class SubscriptionFrames:
                 raise partition.not_leader()
             if start.HasField("leader_epoch") and isinstance(position, AtOffset):
                 check_not_truncated(partition, position.offset, start.leader_epoch)
-        chosen = parsed(subscribe.filter) if subscribe.filter else None
+        chosen = parsed(subscribe.filter)
         handles = {partition.handle for partition, _ in starts}
         if len(handles) < len(starts):
             raise InvalidArgument("a subscribe names a partition twice")

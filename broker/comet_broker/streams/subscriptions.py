@@ -24,10 +24,10 @@ from comet_broker.core.push import Cursor, DeliveryState, PushQueue
 from comet_broker.core.watermarks import ReadBound
 from comet_broker.env import Env
 from comet_broker.metrics.meter import RequestMeter
+from comet_broker.partitions.filtering import EXAMINED_BYTES_MAX, READ_BYTES, FilteredDelivery, RowFilter
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.partition import Partition
 from comet_broker.storage.extent import Extent
-from comet_broker.streams.filtering import EXAMINED_BYTES_MAX, READ_BYTES, FilteredDelivery, RowFilter
 
 MEASURED_ALL: Final = 256  # deliveries measured in a second before sampling
 MEASURED_EVERY: Final = 16  # the sample from then on, of each stream

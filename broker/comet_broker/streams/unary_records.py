@@ -40,6 +40,7 @@ from comet_broker.env import Env
 from comet_broker.key_values.views import KeyViews, NotReadYet, Refused, check, check_expected
 from comet_broker.partitions.context import Accepted
 from comet_broker.partitions.drain import Drain
+from comet_broker.partitions.filtering import EXAMINED_BYTES_MAX, FilteredDelivery, parsed
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import resolve
 from comet_broker.partitions.partition import Partition
@@ -75,7 +76,7 @@ class UnaryRecords:
         self._drain = drain
         self._shared: SharedAnswers[pb.FetchResponse] = SharedAnswers()
         self._views = views
-        self._ranges = Ranges(reader, env.in_flight, self._shared)
+        self._ranges = Ranges(reader, env, self._shared)
         self._turn = 0  # the next partition for records without a key
 
     # ---- publish
@@ -325,6 +326,7 @@ class UnaryRecords:
     # ---- fetch
 
     async def fetch(self, request: pb.FetchRequest) -> pb.FetchResponse:
+        parsed(request.filter)  # a malformed one is refused at once
         spec = await self._spec(request.topic, request.topic_id)
         address = None if request.forwarded else self._led_elsewhere(request.topic, spec, request.partition)
         if address is not None:
@@ -349,6 +351,7 @@ class UnaryRecords:
 
     async def fetch_now(self, request: pb.FetchRequest) -> tuple[pb.FetchResponse, bytes]:
         """For a stream: the answer without its batches, and these."""
+        parsed(request.filter)
         await self._spec(request.topic, request.topic_id)
         return await self._ranges.fetch_now(self._topics.partition(request.topic, request.partition), request)
 
@@ -364,16 +367,22 @@ class UnaryRecords:
         again."""
         records_max, bytes_max, uncommitted = *_most(request), request.uncommitted
         found: list[pb.Record] = []
-        size = 0
+        size = examined = 0
         while offset < (end := end_of(partition, uncommitted=uncommitted)):
-            if len(found) >= records_max or size >= bytes_max:
+            if len(found) >= records_max or size >= bytes_max or examined >= EXAMINED_BYTES_MAX:
                 break
+            compactions = partition.log.compaction.rounds
             data, next_offset = await self._read(partition, offset, end, bytes_max)
+            if request.filter:
+                examined += len(data)
+                data = await self._filtered(partition, data, request)
             if offset < partition.log.log_start:
                 # Deleted meanwhile, together with its aborted transactions.
                 if found:
                     break
                 return None
+            if compactions != partition.log.compaction.rounds:
+                continue  # the aborted transactions of what was read may be forgotten
             aborted = [] if uncommitted else partition.watermarks.isolation.aborted(offset, next_offset)
             for record in _records(partition, data, offset, aborted):
                 if isinstance(record, CorruptRecords):
@@ -389,6 +398,14 @@ class UnaryRecords:
             else:
                 offset = next_offset
         return _fetched(partition, found, offset, size)
+
+    async def _filtered(self, partition: Partition, data: memoryview, request: pb.FetchRequest) -> memoryview:
+        """What the filter of the request leaves of these batches."""
+        chosen, env = parsed(request.filter), self._env
+        assert chosen is not None
+        found = FilteredDelivery(chosen, partition.index, env.filter_time, env.filter_turn, env.worker)
+        await found.take(data)
+        return memoryview(found.batches())
 
     async def _read(self, partition: Partition, offset: int, end: int, bytes_max: int) -> tuple[memoryview, int]:
         """Whole batches from the one that holds `offset`."""

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final, Literal
 
 import comet
+from comet.consumer.options import filter_of_brokers
 from comet.consumer.ranges import RangeSpec
 from comet.filters import Filter
 from comet.types import AtOffset, Latest, Position
@@ -173,4 +174,5 @@ def _spec(wanted: Range, order: Order, partition: int, records: int, bytes_max: 
     return RangeSpec(
         wanted.topic, partition, start, None, order is Order.NEWEST, wanted.topic_id, epoch, end_max=end_max,
         isolation=wanted.isolation, step_records_first=records, step_records=MOST, step_bytes=bytes_max,
+        filter_hint=filter_of_brokers(wanted.filter),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 
 import comet
+from comet.consumer.options import filter_of_brokers
 from comet.entities import TopicInfo
 from comet.filters import Filter
 from comet.types import AtOffset, AtTime, Earliest, Latest, Position
@@ -90,7 +91,7 @@ async def fetch(request: Request) -> Answer:
             topic, partition, at, epoch=known,
             records_max=limit if chosen is None else limits.records_max,
             bytes_max=query.number("max_bytes", BYTES, 1, limits.answer_bytes_max),
-            wait_ms=wait_ms, isolation=_isolation(query), topic_id=info.id,
+            wait_ms=wait_ms, isolation=_isolation(query), topic_id=info.id, filter_hint=filter_of_brokers(chosen),
         )  # fmt: skip
         try:
             found = await (while_there(request, reading, state.draining) if wait_ms else reading)

@@ -72,6 +72,7 @@ class TopicScan:
         """At most `limit` matches, and an end once about `records_max` records were looked at. Raises InvalidArgument
         for an offset in several partitions."""
         import comet
+        from comet.consumer.options import filter_of_brokers
 
         chosen = wanted.partitions or tuple(range(len(topic.partitions)))
         if len(chosen) > 1 and any(isinstance(at, AtOffset) for at in (wanted.start, wanted.end)):
@@ -87,11 +88,12 @@ class TopicScan:
         few = STEP_RECORDS if filters or limit is None else max(limit, STEP_RECORDS_LEAST)
         step_records = min(STEP_RECORDS, few, records_max or STEP_RECORDS)
         step_bytes = max(STEP_BYTES // max(len(chosen), 1), 1)
+        hint = filter_of_brokers(filters.filter) if filters else ""
         self._merged = comet.MergedReader(
             [
                 reader.read(
                     topic.name, partition, wanted.start, wanted.end, backward=backward, topic_id=topic.id,
-                    step_records=step_records, step_bytes=step_bytes,
+                    step_records=step_records, step_bytes=step_bytes, filter_hint=hint,
                 )
                 for partition in chosen
             ],

@@ -23,9 +23,9 @@ from comet.client.new_topic import create_missing
 from comet.client.world import World
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.fetcher import Fetcher
-from comet.consumer.iteration import RecordIterator, filter_of_brokers
+from comet.consumer.iteration import RecordIterator
 from comet.consumer.keywords import ConsumerKeywords
-from comet.consumer.options import ConsumerOptions, chosen, parsed_filter
+from comet.consumer.options import ConsumerOptions, chosen, filter_of_brokers, parsed_filter
 from comet.errors import Closed, InvalidArgument, PartitionNotFound
 from comet.types import Latest, StartLike, TopicPartition, check_topic_name, position
 from comet.v1 import records_pb2 as pb
@@ -126,7 +126,7 @@ class Consumer(RecordIterator[T]):
         self._client = Client(addresses, name=name, connect=world.connect, random=world.random)
         start = position(reading.start, now_us=world.clock_us())
         partitions = None if reading.partitions is None else list(reading.partitions)
-        fetched = replace(reading, filter=filter_of_brokers(self._filter, self._keyring))
+        fetched = replace(reading, filter=filter_of_brokers(self._filter, encrypted=self._keyring is not None))
         self._fetcher = Fetcher(self._client, self.topic, fetched, start=start, partitions=partitions)
         self._create = reading.create
         self._closed = False

@@ -35,15 +35,6 @@ _FULL: Final = 2  # with half of the buffer in use there may be no credit for mo
 _BYTES_MAX: Final = 64 << 20  # of the values of a table, however well they were compressed
 
 
-def filter_of_brokers(chosen: Filter | None, keyring: Keyring | None) -> str:
-    """The text of a filter, if brokers can apply it: not to values that they cannot decrypt."""
-    if chosen is None or keyring is not None:
-        return ""
-    from comet.filters.parser import CHARS_MAX
-
-    return chosen.text if len(chosen.text) <= CHARS_MAX else ""  # it may be longer than what was given
-
-
 class RecordIterator(Generic[T]):
     """The base of Consumer and GroupConsumer: iterates over the fetcher's records. Used by one task."""
 

@@ -120,6 +120,15 @@ def parsed_filter(text: str, *, now_us: int) -> Filter | None:
     return parse(text, now_us=now_us)
 
 
+def filter_of_brokers(chosen: Filter | None, *, encrypted: bool = False) -> str:
+    """The text of a filter, if brokers can apply it: not to values that they cannot decrypt."""
+    if chosen is None or encrypted:
+        return ""
+    from comet.filters.parser import CHARS_MAX
+
+    return chosen.text if len(chosen.text) <= CHARS_MAX else ""  # it may be longer than what was given
+
+
 def check_isolation(isolation: Isolation) -> bool:
     """Whether uncommitted records are read, too. Raises InvalidArgument."""
     one_of("isolation", isolation, "committed", "uncommitted")

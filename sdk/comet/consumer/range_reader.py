@@ -24,7 +24,7 @@ from comet.client.leader_request import at_leader
 from comet.client.world import Seams, World
 from comet.consumer.aborted import CONTROL, MARKED, Discards
 from comet.consumer.contents import hole
-from comet.consumer.options import Isolation, check_isolation, parsed_filter
+from comet.consumer.options import Isolation, check_isolation, filter_of_brokers, parsed_filter
 from comet.consumer.ranges import STEP_BYTES, STEP_RECORDS, Fetched, RangeReader, RangeSpec, locate
 from comet.consumer.time_merge import MergedReader
 from comet.encryption.keyring import Keyring
@@ -61,6 +61,7 @@ class _FetchSpec(NamedTuple):
     waits: bool
     give_up: float
     expired: bool
+    filter_hint: str
 
 
 class Reader:
@@ -107,9 +108,14 @@ class Reader:
         isolation: Isolation = "committed",
         topic_id: bytes = b"",
         expired: bool = False,
+        filter_hint: str = "",
     ) -> Fetched:
         """Reads up to `records_max` records and `bytes_max` bytes of keys and values, but at least one record if there
         is one. Waits up to `wait_ms` for the first. With `expired` also those that have expired and are still there.
+
+        With `filter_hint`, a filter that the caller applies to the batches, the broker may leave out records that do
+        not match. `records_max` then counts offsets, and the answer may be empty before the end: continue at
+        `next_offset`.
 
         With an offset, `epoch` is that of the record before it: if that record was truncated since, raises Truncated.
         With `topic_id`, the `id` of a TopicInfo, raises TopicNotFound if the topic was recreated. Raises
@@ -133,6 +139,7 @@ class Reader:
             waits=wait_ms > 0,
             give_up=wait_until + self._timeout_ms / 1000,
             expired=expired,
+            filter_hint=filter_hint,
         )
         first_offset: int | None = None
         damaged = False
@@ -141,23 +148,28 @@ class Reader:
             if first_offset is None:
                 first_offset = answer.first_offset
             try:
-                batches, next_offset, found_epoch = _open(spec, answer, data, self._keyring)
+                opening = _Opening(spec, answer, self._keyring)
+                opening.read(data)
             except CorruptBatch as error:
                 if damaged:
                     raise _damaged(spec.tp, error) from error
                 damaged = True  # in transit, it seems: fetched again once
                 continue
+            batches, next_offset = opening.batches, opening.next_offset
             if not spec.expired:
                 batches = _unexpired(batches, self._clock_us)
             for batch in batches:
                 if batch.encrypted is not None:
                     await batch.encrypted.decrypt()
-            epoch = found_epoch or (epoch if next_offset == answer.first_offset else None)
+            epoch = opening.epoch or (epoch if next_offset == answer.first_offset else None)
             now = loop.time()
             # All records may have been markers, or aborted, or have expired.
-            if batches or now >= spec.give_up or (next_offset >= answer.readable_end and now >= wait_until):
+            progress = filter_hint != "" and next_offset > answer.first_offset
+            over = now >= spec.give_up or (next_offset >= answer.readable_end and now >= wait_until)
+            if batches or progress or over:
                 return Fetched(
-                    batches, first_offset, next_offset, epoch, answer.log_start, answer.readable_end, answer.clean_end
+                    batches, first_offset, next_offset, epoch, answer.log_start, answer.readable_end, answer.clean_end,
+                    tuple(opening.epochs), _times(answer),
                 )  # fmt: skip
             at = AtOffset(next_offset)
 
@@ -182,6 +194,7 @@ class Reader:
                 whole_batches=True,
                 leader_epoch=epoch,
                 topic_id=spec.topic_id,
+                filter="" if self._keyring is not None else spec.filter_hint,
                 forwarded=True,  # a broker that does not lead refuses it instead of forwarding it
             )
             connection = attachment.connection
@@ -209,6 +222,7 @@ class Reader:
         step_records: int = STEP_RECORDS,
         step_bytes: int = STEP_BYTES,
         filter: str = "",  # noqa: A002 - the name of the option everywhere
+        filter_hint: str = "",
     ) -> RangeReader:
         """Reads a partition from `start` up to, not including, `end`: an iterator over batches and gaps. Backward,
         the newest batch comes first.
@@ -217,7 +231,8 @@ class Reader:
         `bytes_max` bytes of keys and values were read, or after `time_ms`; one request brings at most `step_records`
         and `step_bytes`. Missing records come as a `Gap`. With an offset, `epoch` is that of the record before it, as
         in `fetch`. Raises TopicNotFound if the topic is recreated meanwhile, or does not have the id `topic_id`. With
-        `filter`, batches have only the records that match; the maxima count all.
+        `filter`, batches have only the records that match; `records_max` counts offsets then. With `filter_hint` the
+        caller applies it, as in `fetch`.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -239,8 +254,10 @@ class Reader:
         for name, most in (("records_max", records_max), ("bytes_max", bytes_max), ("time_ms", time_ms)):
             if most is not None and most < 0:
                 raise InvalidArgument(f"{name} must not be negative, not {most!r}")
+        chosen = parsed_filter(filter, now_us=now_us)
         spec = RangeSpec(
             check_topic_name(topic), partition, None, None, backward, topic_id, epoch, isolation=isolation,
+            filter_hint=filter_of_brokers(chosen) or filter_hint,
             step_records_first=step_records, step_records=step_records, step_bytes=step_bytes,
             records_max=records_max, bytes_max=bytes_max, wait_ms=self._timeout_ms,
         )  # fmt: skip
@@ -253,7 +270,6 @@ class Reader:
                 epoch=found.epoch if epoch is None else epoch,
             )  # fmt: skip
 
-        chosen = parsed_filter(filter, now_us=now_us)
         return RangeReader(self, spec, time_ms=time_ms, resolve=resolve, chosen=chosen)
 
     async def read_merged(
@@ -274,7 +290,8 @@ class Reader:
 
         Within a partition records keep their order: a timestamp that goes back counts as the one before it. Of equal
         timestamps, the lower partition comes first. Each partition is read as by `read`; `step_bytes` are for all of
-        them together. With `filter`, only records that match are handed out.
+        them together. With `filter`, only records that match are handed out; others may or may not count as the one
+        before it.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -290,17 +307,18 @@ class Reader:
         """
         now_us = self._clock_us()
         begin, until = position(start, now_us=now_us), position(end, now_us=now_us)
+        matching = parsed_filter(filter, now_us=now_us)
+        hint = filter_of_brokers(matching)
         info = await self._topic(topic)
         chosen = sorted(set(range(len(info.partitions)) if partitions is None else partitions))
         share = max(step_bytes // max(len(chosen), 1), 1)
         ranges = [
             self.read(
                 topic, partition, begin, until, backward=backward, topic_id=info.id, isolation=isolation,
-                step_records=step_records, step_bytes=share,
+                step_records=step_records, step_bytes=share, filter_hint=hint,
             )
             for partition in chosen
         ]  # fmt: skip
-        matching = parsed_filter(filter, now_us=now_us)
         select = None if matching is None else partial(_select, matching)
         return MergedReader(ranges, select=select, at_once=_RESOLVED_AT_ONCE)
 
@@ -350,49 +368,84 @@ def _check(at: Position, epoch: int | None) -> None:
     limits.within("epoch", epoch or 0, 0, limits.UINT32_MAX)
 
 
-def _open(
-    spec: _FetchSpec, answer: pb.FetchResponse, data: memoryview, keyring: Keyring | None
-) -> tuple[list[RecordBatch[bytes]], int, int | None]:
-    """The requested records of the batches, the offset after them, and the epoch of the last one."""
-    discards = Discards()
-    for one in answer.aborted:
-        discards.add(one.producer_id, one.epoch, one.first, one.end)
-    found: list[RecordBatch[bytes]] = []
-    expected, epoch = answer.first_offset, 0
-    records_left, bytes_left = spec.records_max, spec.bytes_max
-    for at, header in headers(data):
-        if header.next_offset <= expected:
-            continue
-        if header.base_offset > expected:
-            if found:
-                return found, expected, epoch or None  # the records before it; the next call raises
-            raise hole(*spec.tp, expected, header.base_offset)
-        if not (header.flags & MARKED and _hidden(header, discards, uncommitted=spec.uncommitted)):
-            try:
-                batch = opened(header, data, at, *spec.tp, since=expected)
-            except CorruptRecords:
-                if found:
-                    return found, expected, epoch or None  # the records before it; the next call raises
-                raise
-            skip = bisect_left(batch.offsets, expected) if header.base_offset < expected else 0
-            if skip == len(batch):  # the others were removed
-                expected, epoch = header.next_offset, header.leader_epoch
+class _Opening:
+    """The requested records of one answer: `batches`, the offset after them, the epoch of the last one, and the first
+    offset of each epoch."""
+
+    def __init__(self, spec: _FetchSpec, answer: pb.FetchResponse, keyring: Keyring | None) -> None:
+        self.batches: list[RecordBatch[bytes]] = []
+        self.next_offset = answer.first_offset
+        self.epoch: int | None = None
+        self.epochs: list[tuple[int, int]] = []
+        self._spec = spec
+        self._answer = answer
+        self._keyring = keyring
+        self._until = self.next_offset + spec.records_max if spec.filter_hint else INT64_MAX
+        self._records_left, self._bytes_left = spec.records_max, spec.bytes_max
+        self._discards = Discards()
+        for one in answer.aborted:
+            self._discards.add(one.producer_id, one.epoch, one.first, one.end)
+
+    def read(self, data: memoryview) -> None:
+        """Raises CorruptRecords, DataLoss, CorruptBatch about the first batch; those behind it are left to the next
+        call."""
+        for at, header in headers(data):
+            if header.next_offset <= self.next_offset:
                 continue
-            fitting = max(batch.fitting(skip, bytes_left), 0 if found else 1)
-            end = skip + min(records_left, fitting)
-            if end == skip:
-                return found, expected, epoch or None
-            part = RecordBatch[bytes](
-                *spec.tp, batch, skip=skip, end=end,
-                high_watermark=answer.high_watermark, leader_epoch=header.leader_epoch, keyring=keyring,
-            )  # fmt: skip
-            found.append(part)
-            if end < len(batch):
-                return found, part.next_offset, header.leader_epoch
-            records_left -= end - skip
-            bytes_left -= batch.size_of(skip, end)
-        expected, epoch = header.next_offset, header.leader_epoch
-    return found, answer.next_offset, answer.leader_epoch or None
+            if self.next_offset >= self._until:
+                return
+            if header.base_offset > self.next_offset:
+                if self.batches:
+                    return
+                raise hole(*self._spec.tp, self.next_offset, header.base_offset)
+            if not self._take(data, at, header):
+                return
+        if self._answer.next_offset <= self._until:
+            self.next_offset, self.epoch = self._answer.next_offset, self._answer.leader_epoch or None
+
+    def _take(self, data: memoryview, at: int, header: records.BatchHeader) -> bool:
+        """Takes a batch; False: not to its end, so that the answer ends here."""
+        first, spec = self.next_offset, self._spec
+        if header.flags & MARKED and _hidden(header, self._discards, uncommitted=spec.uncommitted):
+            self._pass(first, min(header.next_offset, self._until), header.leader_epoch)
+            return True
+        try:
+            batch = opened(header, data, at, *spec.tp, since=first)
+        except CorruptRecords:
+            if self.batches:
+                return False
+            raise
+        skip = bisect_left(batch.offsets, first) if header.base_offset < first else 0
+        upto = bisect_left(batch.offsets, self._until) if header.next_offset > self._until else len(batch)
+        if skip >= upto:  # the others were removed
+            self._pass(first, min(header.next_offset, self._until), header.leader_epoch)
+            return True
+        fitting = max(batch.fitting(skip, self._bytes_left), 0 if self.batches else 1)
+        end = min(skip + min(self._records_left, fitting), upto)
+        if end == skip:
+            return False
+        part = RecordBatch[bytes](
+            *spec.tp, batch, skip=skip, end=end,
+            high_watermark=self._answer.high_watermark, leader_epoch=header.leader_epoch, keyring=self._keyring,
+        )  # fmt: skip
+        self.batches.append(part)
+        whole = end == upto
+        self._pass(first, min(header.next_offset, self._until) if whole else part.next_offset, header.leader_epoch)
+        self._records_left -= end - skip
+        self._bytes_left -= batch.size_of(skip, end)
+        return whole
+
+    def _pass(self, first: int, end: int, epoch: int) -> None:
+        if not self.epochs or self.epochs[-1][1] != epoch:
+            self.epochs.append((first, epoch))
+        self.next_offset, self.epoch = end, epoch or None
+
+
+def _times(answer: pb.FetchResponse) -> tuple[int, int] | None:
+    """The bounds of the timestamps of what the broker looked at, also of what it left out."""
+    if not answer.HasField("min_timestamp_us"):
+        return None
+    return answer.min_timestamp_us, answer.max_timestamp_us
 
 
 def _unexpired(batches: list[RecordBatch[bytes]], clock_us: Callable[[], int]) -> list[RecordBatch[bytes]]:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
@@ -59,6 +60,8 @@ class Fetched(NamedTuple):
     log_start: int
     log_end: int  # the end of the readable records
     clean_end: int = 0  # of a compacted partition: superseded records below it are gone, or go at any moment
+    epochs: Sequence[tuple[int, int]] = ()  # the first offset and the epoch of each run of batches, also of empty ones
+    times: tuple[int, int] | None = None  # with a filter: the bounds of the timestamps of what the broker looked at
 
 
 class Fetches(Protocol):
@@ -66,7 +69,7 @@ class Fetches(Protocol):
 
     async def fetch(
         self, topic: str, partition: int, start: StartLike, *, epoch: int | None, records_max: int, bytes_max: int,
-        wait_ms: int, isolation: Isolation, topic_id: bytes, expired: bool = ...,
+        wait_ms: int, isolation: Isolation, topic_id: bytes, expired: bool = ..., filter_hint: str = ...,
     ) -> Fetched: ...  # fmt: skip
 
 
@@ -76,6 +79,8 @@ class RangeSpec:
 
     `start`     an offset, or a position that the first request resolves; backward: an offset, or None for the log start
     `end`       exclusive; None: the end of the readable records, as the first answer has it, at most `end_max`
+    `filter_hint`  a filter that the caller applies to the parts: brokers may leave out what does not match. The maxima
+                of records then count offsets
     """
 
     topic: str
@@ -89,6 +94,8 @@ class RangeSpec:
     end_max: int | None = None
     isolation: Isolation = "committed"
     expired: bool = False  # with the records that have expired
+    filter_hint: str = ""
+    hint_first: bool = True  # False: the first answer has all records, so that the caller can tell why none matches
     step_records_first: int = STEP_RECORDS  # of the first request; each next one asks for twice as many
     step_records: int = STEP_RECORDS
     step_bytes: int = STEP_BYTES
@@ -109,6 +116,7 @@ class RangeRequest(NamedTuple):
     start: Position
     records_max: int
     epoch: int | None = None
+    filter_hint: str = ""
 
 
 class RangeState:
@@ -124,6 +132,9 @@ class RangeState:
         self.clean_end = 0
         self.records = 0  # read so far
         self.bytes = 0
+        self.left_out = 0  # with a filter: offsets that came without a record
+        self.times: tuple[int, int] | None = None  # with a filter: of the last answer that moved the read on
+        self._hint = spec.filter_hint if spec.hint_first else ""
         self._epoch_max = spec.end_epoch
         self._step = min(spec.step_records_first, spec.step_records)
         self._damage: Gap | None = None  # backward: known, not reached yet
@@ -160,13 +171,13 @@ class RangeState:
         if not spec.backward:
             if self.low is None:
                 assert spec.start is not None and not isinstance(spec.start, int)
-                return RangeRequest(spec.start, most)
+                return RangeRequest(spec.start, most, None, self._hint)
             left = most if self.high is None else min(most, self.high - self.low)
-            return RangeRequest(AtOffset(self.low), left, self.epoch)
+            return RangeRequest(AtOffset(self.low), left, self.epoch, self._hint)
         if self.high is None:
             return RangeRequest(Latest(), 1)
         start = max(self.high - most, self.low or 0)
-        return RangeRequest(AtOffset(start), self.high - start)
+        return RangeRequest(AtOffset(start), self.high - start, None, self._hint)
 
     def short(self, request: RangeRequest, fetched: Fetched) -> bool:
         """Whether the answer lacks records that are known to exist: a new leader may not know of them yet."""
@@ -182,11 +193,28 @@ class RangeState:
         """The parts that an answer brings."""
         self.log_start, self.log_end = fetched.log_start, fetched.log_end
         self.clean_end = max(self.clean_end, fetched.clean_end)
+        self.times = None
         if not self.spec.backward:
-            return self._take_forward(request, fetched)
-        if self.low is None:
-            self.low = fetched.log_start
-        return self._take_backward(request, fetched)
+            before = fetched.first_offset if self.low is None else self.low
+            parts = self._take_forward(request, fetched)
+            passed = (self.low or 0) - before
+        else:
+            if self.low is None:
+                self.low = fetched.log_start
+            before = self.high or 0
+            parts = self._take_backward(request, fetched)
+            passed = before - (self.high or 0)
+        if self.spec.filter_hint and passed > 0:
+            self._count_left_out(passed, parts)
+            self.times = fetched.times
+            self._hint = self.spec.filter_hint
+        return parts
+
+    def _count_left_out(self, passed: int, parts: list[Part]) -> None:
+        """Counts offsets without a record as read: only the broker knows which of them had one."""
+        left_out = passed - sum(len(part) for part in parts if not isinstance(part, Gap))
+        self.left_out += left_out
+        self.records += left_out
 
     def fail(self, request: RangeRequest, error: CometError) -> list[Part]:
         """The gap that an error reports. Raises the error if it reports none."""
@@ -207,14 +235,15 @@ class RangeState:
         elif self.short(request, fetched):
             return [self._gone(self.low, self._short(fetched))]
         parts: list[Part] = []
+        replaced = self._replaced_from(fetched)
         for batch in fetched.batches:
             part = batch if batch.next_offset <= self.high else batch.before(self.high)
-            if part is None:
+            if part is None or part.first_offset >= replaced:
                 break
-            if self._epoch_max is not None and part.epoch > self._epoch_max:
-                return [*parts, self._gone(part.first_offset, self._replaced(part))]
             self._count(part)
             parts.append(part)
+        if replaced < self.high:
+            return [*parts, self._gone(replaced, self._replaced(replaced))]
         if fetched.next_offset <= self.high:
             self.low, self.epoch = fetched.next_offset, fetched.epoch
         else:
@@ -254,8 +283,11 @@ class RangeState:
             self.high = first
         elif fetched.next_offset < self.high:
             # Records are larger than expected: these are not the last before the end, but show how many fit.
-            self._step = max(min(self._step // 2, sum(map(len, fetched.batches))), 1)
+            read = fetched.next_offset - start if self.spec.filter_hint else sum(map(len, fetched.batches))
+            self._step = max(min(self._step // 2, read), 1)
             return []
+        if start < self.high:  # nothing here is damaged
+            parts += self._reached()
         parts += self._parts_backward(fetched)
         self.high = min(start, self.high)
         self._step = min(2 * self._step, self.spec.step_records)
@@ -270,18 +302,19 @@ class RangeState:
     def _parts_backward(self, fetched: Fetched) -> list[Part]:
         assert self.high is not None
         parts: list[Part] = []
+        replaced = self._replaced_from(fetched)
+        if replaced < self.high:
+            parts.append(self._named(replaced, self.high, self._replaced(replaced)))
+            self.high = replaced
         for batch in reversed(fetched.batches):
             part = batch if batch.next_offset <= self.high else batch.before(self.high)
             if part is None:
                 continue
-            parts += self._reached()
-            if self._epoch_max is not None and part.epoch > self._epoch_max:
-                parts.append(self._named(part.first_offset, self.high, self._replaced(part)))
-                self.high = part.first_offset
-                continue
-            self._epoch_max = part.epoch
             self._count(part)
             parts.append(part)
+        runs = _runs(fetched)
+        if runs and runs[0][0] < self.high:
+            self._epoch_max = runs[0][1]
         return parts
 
     def _lost_backward(self, gap: Gap, start: int) -> list[Part]:
@@ -355,12 +388,22 @@ class RangeState:
             details={"topic": spec.topic, "partition": str(spec.partition), "log_end": str(fetched.log_end)},
         )
 
-    def _replaced(self, part: RecordBatch[bytes]) -> Truncated:
+    def _replaced_from(self, fetched: Fetched) -> int:
+        """The first offset of a later leader epoch than that of the last record of the range; none: a large one."""
+        most = self._epoch_max
+        return sys.maxsize if most is None else next((at for at, epoch in _runs(fetched) if epoch > most), sys.maxsize)
+
+    def _replaced(self, first: int) -> Truncated:
         spec = self.spec
         return Truncated(
-            f"{spec.topic}/{spec.partition} was truncated: the records from {part.first_offset} were replaced",
-            details={"topic": spec.topic, "partition": str(spec.partition), "log_end": str(part.first_offset)},
+            f"{spec.topic}/{spec.partition} was truncated: the records from {first} were replaced",
+            details={"topic": spec.topic, "partition": str(spec.partition), "log_end": str(first)},
         )
+
+
+def _runs(fetched: Fetched) -> Sequence[tuple[int, int]]:
+    """The leader epochs of an answer, each with its first offset."""
+    return fetched.epochs or [(batch.first_offset, batch.epoch) for batch in fetched.batches]
 
 
 class RangeReader:
@@ -468,6 +511,16 @@ class RangeReader:
         """Of a compacted partition: superseded records below it were gone by an answer, or about to go; 0: none."""
         return self._state.clean_end
 
+    @property
+    def left_out(self) -> int:
+        """With a filter: offsets that came without a record."""
+        return self._state.left_out
+
+    @property
+    def times(self) -> tuple[int, int] | None:
+        """With a filter: the bounds of the timestamps that the last step passed, if the broker told them."""
+        return self._state.times
+
     async def step(self) -> list[Part]:
         """Makes the next request, and returns the parts it brings, which may be none.
 
@@ -517,7 +570,9 @@ class RangeReader:
             until = min(until, self._give_up)
         wait_ms = spec.first_wait_ms if state.high is None and not spec.backward else 0
         while True:
-            found = await self._call(request.start, request.records_max, request.epoch, wait_ms, spec.step_bytes)
+            found = await self._call(
+                request.start, request.records_max, request.epoch, wait_ms, spec.step_bytes, request.filter_hint
+            )
             left_s = until - loop.time()
             if left_s <= 0 or not state.short(request, found):
                 return found
@@ -528,12 +583,19 @@ class RangeReader:
                 wait_ms = 0
 
     async def _call(
-        self, start: Position, records_max: int, epoch: int | None, wait_ms: int, bytes_max: int
+        self,
+        start: Position,
+        records_max: int,
+        epoch: int | None,
+        wait_ms: int,
+        bytes_max: int,
+        filter_hint: str = "",
     ) -> Fetched:
         spec = self._state.spec
         return await self._fetches.fetch(
             spec.topic, spec.partition, start, epoch=epoch, records_max=records_max, bytes_max=bytes_max,
             wait_ms=wait_ms, isolation=spec.isolation, topic_id=spec.topic_id, expired=spec.expired,
+            filter_hint=filter_hint,
         )  # fmt: skip
 
     # ---- as an iterator

@@ -9,7 +9,8 @@ Within a partition records keep their order: a timestamp that goes back counts a
 timestamps, the lower partition comes first. Backward is the same with all signs changed. A gap comes as soon as the
 records of its partition that lie before it were handed out.
 
-With `select` only chosen records become objects, so that most of the log costs little. The merge works in turns of a
+With `select` only chosen records become objects, so that most of the log costs little; and brokers that know the filter
+leave out others, and tell up to which timestamp. The merge works in turns of a
 few milliseconds, between which other tasks run.
 """
 
@@ -307,11 +308,14 @@ class MergedReader:
         reading = source.range
         if not source.parts:
             source.next_offset, source.epoch = reading.position, reading.epoch
+            before = reading.left_out
             try:
                 source.parts.extend(await reading.step())
             except CometError as error:
                 error.details.setdefault("partition", str(reading.partition))
                 raise
+            finally:
+                self.records += reading.left_out - before
         while source.parts:
             part = source.parts[0]
             if isinstance(part, Gap):
@@ -323,6 +327,8 @@ class MergedReader:
             if self._clock() - self._turn > TURN_S:
                 await asyncio.sleep(0)
                 self._turn = self._clock()
+        if reading.times is not None:  # of records that the broker has left out, too
+            source.reached(reading.times[0 if source.sign < 0 else 1])
 
     def _add(self, source: MergeSource, batch: Batch) -> None:
         """Makes some records of the source's first part into items."""

@@ -26,8 +26,7 @@ from comet.client.watchdog import PROCESS, Watch
 from comet.client.world import World
 from comet.consumer.consumer import serde_of
 from comet.consumer.fetcher import Fetcher
-from comet.consumer.iteration import filter_of_brokers
-from comet.consumer.options import chosen, parsed_filter
+from comet.consumer.options import chosen, filter_of_brokers, parsed_filter
 from comet.errors import Closed, CometError, PartitionNotFound, StaleGeneration
 from comet.groups.assigned_partitions import AssignedPartitions
 from comet.groups.commits import Commits, OffsetToCommit, commit_frame
@@ -134,7 +133,7 @@ class GroupConsumer(AssignedPartitions[T]):
         self._ticker: asyncio.Task[None] | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
-        fetched = replace(reading, filter=filter_of_brokers(self._filter, self._keyring))
+        fetched = replace(reading, filter=filter_of_brokers(self._filter, encrypted=self._keyring is not None))
         self._fetcher = Fetcher(
             self._client, None, fetched, start=self._start_at, partitions=None, begun=self._begun
         )  # fmt: skip

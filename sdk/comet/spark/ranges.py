@@ -19,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 import comet
-from comet.consumer.options import parsed_filter
+from comet.consumer.options import filter_of_brokers, parsed_filter
 from comet.consumer.ranges import Part, RangeReader, RangeSpec
 from comet.errors import CometError, DataLoss, PartitionNotFound, TopicNotFound, Truncated
 from comet.event_loop import begin, call, computed
@@ -82,7 +82,7 @@ class Parts:
         spec = RangeSpec(
             one.topic, one.partition, start, one.end, topic_id=bytes.fromhex(one.topic_id),
             epoch=None if epoch == NO_EPOCH else epoch, end_epoch=None if last == NO_EPOCH else last,
-            isolation="committed" if options.committed else "uncommitted",
+            isolation="committed" if options.committed else "uncommitted", filter_hint=filter_of_brokers(self._filter),
             step_records_first=PART_RECORDS, step_records=PART_RECORDS, wait_ms=options.timeout_ms,
         )  # fmt: skip
         return RangeReader(self._reader, spec)

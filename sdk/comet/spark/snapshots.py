@@ -3,6 +3,8 @@
     the newest batch first ─► records whose keys were not met yet ─► without tombstones and expired ones ─► [filter]
                            ─► rows
 
+No filter is said to brokers here: without its last record, an older one of a key would become its row.
+
 What is met first is the last record of its key, so one pass over the log is enough, and memory holds keys alone. Where
 they are too many, a pass goes on with half of its keys; the other half gets a pass of its own, which emits nothing
 above the offset at which they were divided.

@@ -63,9 +63,14 @@ class Reader:
         isolation: Isolation = "committed",
         topic_id: bytes = b"",
         expired: bool = False,
+        filter_hint: str = "",
     ) -> Fetched:
         """Reads up to `records_max` records and `bytes_max` bytes of keys and values, but at least one record if there
         is one. Waits up to `wait_ms` for the first. With `expired` also those that have expired and are still there.
+
+        With `filter_hint`, a filter that the caller applies to the batches, the broker may leave out records that do
+        not match. `records_max` then counts offsets, and the answer may be empty before the end: continue at
+        `next_offset`.
 
         With an offset, `epoch` is that of the record before it: if that record was truncated since, raises Truncated.
         With `topic_id`, the `id` of a TopicInfo, raises TopicNotFound if the topic was recreated. Raises
@@ -83,6 +88,7 @@ class Reader:
                 isolation=isolation,
                 topic_id=topic_id,
                 expired=expired,
+                filter_hint=filter_hint,
             )
         )
 
@@ -103,6 +109,7 @@ class Reader:
         step_records: int = STEP_RECORDS,
         step_bytes: int = STEP_BYTES,
         filter: str = "",
+        filter_hint: str = "",
     ) -> RangeReader:
         """Reads a partition from `start` up to, not including, `end`: an iterator over batches and gaps. Backward,
         the newest batch comes first.
@@ -111,7 +118,8 @@ class Reader:
         `bytes_max` bytes of keys and values were read, or after `time_ms`; one request brings at most `step_records`
         and `step_bytes`. Missing records come as a `Gap`. With an offset, `epoch` is that of the record before it, as
         in `fetch`. Raises TopicNotFound if the topic is recreated meanwhile, or does not have the id `topic_id`. With
-        `filter`, batches have only the records that match; the maxima count all.
+        `filter`, batches have only the records that match; `records_max` counts offsets then. With `filter_hint` the
+        caller applies it, as in `fetch`.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:
@@ -140,6 +148,7 @@ class Reader:
                         step_records=step_records,
                         step_bytes=step_bytes,
                         filter=filter,
+                        filter_hint=filter_hint,
                     )
                 )
             )
@@ -163,7 +172,8 @@ class Reader:
 
         Within a partition records keep their order: a timestamp that goes back counts as the one before it. Of equal
         timestamps, the lower partition comes first. Each partition is read as by `read`; `step_bytes` are for all of
-        them together. With `filter`, only records that match are handed out.
+        them together. With `filter`, only records that match are handed out; others may or may not count as the one
+        before it.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:

@@ -52,7 +52,7 @@ def read(
     decoded; "headers" is there only if selected. `records_max` is divided among the partitions. A corrupt batch
     raises CorruptRecords; with `on_corrupt="skip"` it is logged, and left out. With `encryption`, a Keyring, values are
     decrypted; one that cannot be raises DecryptionError. With `filter`, a condition such as "price > 100", only records
-    that match are rows; `records_max` counts those that were looked at.
+    that match are rows; `records_max` counts offsets then.
 
     >>> with comet.sync.Producer(address) as producer:
     ...     _ = producer.send_many("quotes", [{"symbol": "EURUSD", "bid": 1.08}, {"symbol": "USDJPY", "bid": 155.2}])

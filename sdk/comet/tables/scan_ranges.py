@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from comet.client.bootstrap import Addresses
-from comet.consumer.options import Isolation
+from comet.consumer.options import Isolation, filter_of_brokers
 from comet.consumer.range_reader import Reader
 from comet.consumer.ranges import RangeReader, RangeSpec, locate, read_ahead
 from comet.encryption.keyring import Keyring
@@ -54,9 +54,10 @@ async def parts(addresses: Addresses, request: ScanRequest) -> AsyncIterator[Par
         found = await ranges_of(reader, request)
         shares = shared_out([spec.size for spec in found], request.records_max)
         left = 0  # unused of earlier shares: not all their offsets were records
+        hint = filter_of_brokers(request.filter)
         for spec, share in zip(found, shares, strict=True):
             left += share
-            reading = RangeReader(reader, replace(spec, records_max=left))
+            reading = RangeReader(reader, replace(spec, records_max=left, filter_hint=hint))
             async for each in read_ahead(reading):
                 part: Part = []
                 for one in each:
@@ -69,6 +70,7 @@ async def parts(addresses: Addresses, request: ScanRequest) -> AsyncIterator[Par
                         part.append(matching)
                 if part:
                     yield part
+            left -= reading.left_out
 
 
 async def ranges_of(reader: Reader, request: ScanRequest) -> list[RangeSpec]:

@@ -403,7 +403,7 @@ class Receipt(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., offset: _Optional[int] = ..., duplicate: _Optional[bool] = ..., append_time_us: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("topic", "partition", "start", "records_max", "bytes_max", "wait_ms", "uncommitted", "whole_batches", "leader_epoch", "topic_id", "forwarded")
+    __slots__ = ("topic", "partition", "start", "records_max", "bytes_max", "wait_ms", "uncommitted", "whole_batches", "leader_epoch", "topic_id", "filter", "forwarded")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -414,6 +414,7 @@ class FetchRequest(_message.Message):
     WHOLE_BATCHES_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     FORWARDED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
@@ -425,11 +426,12 @@ class FetchRequest(_message.Message):
     whole_batches: bool
     leader_epoch: int
     topic_id: bytes
+    filter: str
     forwarded: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., uncommitted: _Optional[bool] = ..., whole_batches: _Optional[bool] = ..., leader_epoch: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., forwarded: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., records_max: _Optional[int] = ..., bytes_max: _Optional[int] = ..., wait_ms: _Optional[int] = ..., uncommitted: _Optional[bool] = ..., whole_batches: _Optional[bool] = ..., leader_epoch: _Optional[int] = ..., topic_id: _Optional[bytes] = ..., filter: _Optional[str] = ..., forwarded: _Optional[bool] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("records", "next_offset", "log_start", "high_watermark", "batches", "leader_epoch", "aborted", "first_offset", "readable_end", "clean_end")
+    __slots__ = ("records", "next_offset", "log_start", "high_watermark", "batches", "leader_epoch", "aborted", "first_offset", "readable_end", "clean_end", "min_timestamp_us", "max_timestamp_us")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -440,6 +442,8 @@ class FetchResponse(_message.Message):
     FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     READABLE_END_FIELD_NUMBER: _ClassVar[int]
     CLEAN_END_FIELD_NUMBER: _ClassVar[int]
+    MIN_TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
+    MAX_TIMESTAMP_US_FIELD_NUMBER: _ClassVar[int]
     records: _containers.RepeatedCompositeFieldContainer[Record]
     next_offset: int
     log_start: int
@@ -450,7 +454,9 @@ class FetchResponse(_message.Message):
     first_offset: int
     readable_end: int
     clean_end: int
-    def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., next_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., batches: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., aborted: _Optional[_Iterable[_Union[_groups_pb2.AbortedTransaction, _Mapping]]] = ..., first_offset: _Optional[int] = ..., readable_end: _Optional[int] = ..., clean_end: _Optional[int] = ...) -> None: ...
+    min_timestamp_us: int
+    max_timestamp_us: int
+    def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., next_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., high_watermark: _Optional[int] = ..., batches: _Optional[bytes] = ..., leader_epoch: _Optional[int] = ..., aborted: _Optional[_Iterable[_Union[_groups_pb2.AbortedTransaction, _Mapping]]] = ..., first_offset: _Optional[int] = ..., readable_end: _Optional[int] = ..., clean_end: _Optional[int] = ..., min_timestamp_us: _Optional[int] = ..., max_timestamp_us: _Optional[int] = ...) -> None: ...
 
 class ReadKeysRequest(_message.Message):
     __slots__ = ("topic", "partition", "stale", "keys", "range", "history", "revision", "forwarded")

@@ -1,4 +1,4 @@
-"""Filters that a broker evaluates for its subscribers, so that what does not match is not sent.
+"""Filters that a broker evaluates for its readers, so that what does not match is not sent.
 
     batches of the log ─► rows that match ─┬─ all: the batch as it is
                                            ├─ some: these rows alone
@@ -9,7 +9,7 @@ time for filters is used up sends whole batches, and so does one that cannot rea
 offsets without a match are covered, so that a reader does not ask for them again. Where a batch is opened for its
 filter, records that have expired are left out, too.
 
-Slices of SLICE_S take turns with everything else on the loop, one at a time for all subscribers. Large batches go to a
+Slices of SLICE_S take turns with everything else on the loop, one at a time for all readers. Large batches go to a
 worker.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
 from comet import records
@@ -39,12 +39,23 @@ class RowFilter(Protocol):
     def rows(self, batch: Any) -> Sequence[int]: ...
 
 
+@lru_cache(maxsize=64)
+def parsed(text: str) -> RowFilter | None:
+    """A reader's filter; None for none. Raises MalformedFilter. Times ago were fixed by the reader."""
+    if not text:
+        return None
+    from comet.filters import parse  # here: most brokers never need it
+
+    return parse(text, now_us=0)
+
+
 class FilteredDelivery:
-    """What is left of batches, in order. Owned by one delivery."""
+    """What is left of batches, in order. Owned by one delivery, or one answer."""
 
     def __init__(self, chosen: RowFilter, partition: int, time: FilterTime, turn: asyncio.Lock, worker: Worker) -> None:
         self.examined_bytes = 0
         self.size = 0
+        self.times: tuple[int, int] | None = None  # the bounds of the timestamps of what was looked at
         self._chosen = chosen
         self._partition = partition
         self._time = time
@@ -81,6 +92,8 @@ class FilteredDelivery:
         if header.control:
             self._pass_over(header)
             return
+        if header.record_count:
+            self._note_times(header.min_timestamp_us, header.max_timestamp_us)
         if not self._time.allows():
             self._time.unfiltered_batches += 1
             self._add(bytes(stored))
@@ -103,6 +116,10 @@ class FilteredDelivery:
             self._add(records.take(batch, rows))
         else:
             self._pass_over(header)
+
+    def _note_times(self, least: int, most: int) -> None:
+        known = self.times
+        self.times = (least, most) if known is None else (min(known[0], least), max(known[1], most))
 
     def _add(self, data: bytes) -> None:
         self._close_gap()
