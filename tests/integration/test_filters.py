@@ -320,7 +320,7 @@ async def test_a_filter_is_refused_where_it_could_not_be_kept(gateway: Gateway) 
     cases: list[tuple[dict[str, Any], str]] = [
         ({"snapshot": "latest"}, "without a snapshot"),
         ({"policy": "conflate"}, "block and drop_oldest"),
-        ({"group": {"name": "g", "kind": "share"}}, "a share group takes"),
+        ({"group": {"name": "g", "kind": "share"}, "permits": 5}, "a share group takes"),
         ({"replay": {"from": "-1h", "to": "latest"}}, "filter: not allowed with `replay`"),
     ]
     async with gateway.socket() as socket:

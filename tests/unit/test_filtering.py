@@ -10,7 +10,7 @@ import pytest
 from comet import records
 from comet.filters import parse
 from comet.records import Batch, iterate, stamped
-from comet_broker.core.filter_time import BURST_S, FilterTime
+from comet_broker.core.filter_time import BURST_S, PAUSE_S_MAX, FilterTime
 from comet_broker.partitions.filtering import FilteredDelivery
 from tests.unit.replica_world import HeldWorker
 from tests.unit.storage_world import HandClock
@@ -80,6 +80,35 @@ async def test_without_time_left_all_is_sent() -> None:
     never = FilterTime(clock, 0)
     clock.now_us += 1_000_000
     assert told(await left_of(numbers(0, 4), "n = 1", never)) == [(0, 4, [0, 1, 2, 3])]
+
+
+class UsedUp(FilterTime):
+    """It is used up as soon as a slice has begun."""
+
+    looks = 0
+
+    def allows(self) -> bool:
+        self.looks += 1
+        return self.looks == 1
+
+
+async def test_an_exact_delivery_sends_nothing_else_also_if_the_time_ends_meanwhile() -> None:
+    chosen = parse("n = 1", now_us=0)
+    for exact in (False, True):
+        time = UsedUp(HandClock(), 20)
+        left = FilteredDelivery(chosen, 0, time, asyncio.Lock(), HeldWorker(), exact=exact)
+        if not exact:
+            time.looks = 1
+        await left.take(memoryview(numbers(0, 4) + numbers(4, 8)))
+        assert [len(one) for one in iterate(left.batches())] == ([1, 0] if exact else [4, 4])
+
+
+def test_a_pause_is_as_long_as_what_is_owed_and_bounded() -> None:
+    time = FilterTime(HandClock(), 50)
+    time.spend(BURST_S + 0.01)
+    assert time.pause_s() == pytest.approx(0.02)
+    time.spend(5.0)
+    assert time.pause_s() == PAUSE_S_MAX == FilterTime(HandClock(), 0).pause_s()
 
 
 async def test_a_damaged_batch_is_left_to_the_reader() -> None:

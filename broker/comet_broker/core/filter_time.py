@@ -1,4 +1,4 @@
-"""The processor time that a broker has for filters of its subscribers."""
+"""The processor time that a broker has for filters of its readers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 from comet_broker.ports import Clock
 
 BURST_S: Final = 2.0  # of processor time that may be saved up
+PAUSE_S_MAX: Final = 0.1
 
 
 class FilterTime:
@@ -32,6 +33,10 @@ class FilterTime:
         self._left_s = min(self._left_s + (now - self._at) * self._share, BURST_S)
         self._at = now
         return self._left_s > 0
+
+    def pause_s(self) -> float:
+        """How long to wait before `allows` is worth another look."""
+        return min(-self._left_s / self._share, PAUSE_S_MAX) if self._share and self._left_s <= 0 else PAUSE_S_MAX
 
     def statistics(self) -> dict[str, float]:
         return {

@@ -5,9 +5,9 @@
                                            └─ none: its offsets, covered together with those of its neighbours
 
 This saves work, and readers do not rely on it: they apply their filter to every record. So a broker whose processor
-time for filters is used up sends whole batches, and so does one that cannot read a batch. Progress is sent as well:
-offsets without a match are covered, so that a reader does not ask for them again. Where a batch is opened for its
-filter, records that have expired are left out, too.
+time for filters is used up sends whole batches, and so does one that cannot read a batch. Only share groups rely on it:
+their reads wait for that time. Progress is sent as well: offsets without a match are covered, so that a reader does not
+ask for them again. Where a batch is opened for its filter, records that have expired are left out, too.
 
 Slices of SLICE_S take turns with everything else on the loop, one at a time for all readers. Large batches go to a
 worker.
@@ -50,9 +50,19 @@ def parsed(text: str) -> RowFilter | None:
 
 
 class FilteredDelivery:
-    """What is left of batches, in order. Owned by one delivery, or one answer."""
+    """What is left of batches, in order. Owned by one delivery, or one answer. `exact`: it waits for processor time
+    instead of sending all, as nothing behind it applies the filter."""
 
-    def __init__(self, chosen: RowFilter, partition: int, time: FilterTime, turn: asyncio.Lock, worker: Worker) -> None:
+    def __init__(
+        self,
+        chosen: RowFilter,
+        partition: int,
+        time: FilterTime,
+        turn: asyncio.Lock,
+        worker: Worker,
+        *,
+        exact: bool = False,
+    ) -> None:
         self.examined_bytes = 0
         self.size = 0
         self.times: tuple[int, int] | None = None  # the bounds of the timestamps of what was looked at
@@ -61,6 +71,7 @@ class FilteredDelivery:
         self._time = time
         self._turn = turn
         self._worker = worker
+        self._exact = exact
         self._parts: list[bytes] = []
         self._gap: tuple[int, int, int, int] | None = None  # first and end, append time and epoch of the last batch
 
@@ -72,6 +83,9 @@ class FilteredDelivery:
         """Adds whole batches."""
         at, time = 0, self._time
         while at < len(data):
+            while self._exact and not time.allows():
+                pause_s = time.pause_s()
+                await asyncio.sleep(pause_s)
             async with self._turn:
                 began = time.now()
                 while at < len(data):
@@ -94,7 +108,7 @@ class FilteredDelivery:
             return
         if header.record_count:
             self._note_times(header.min_timestamp_us, header.max_timestamp_us)
-        if not self._time.allows():
+        if not self._exact and not self._time.allows():
             self._time.unfiltered_batches += 1
             self._add(bytes(stored))
             return

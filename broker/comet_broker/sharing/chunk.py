@@ -99,7 +99,7 @@ class Chunk:
 
     def records_in(self, size: int) -> int:
         """The approximate number of records in that many bytes, at least one."""
-        return max(1, size * (self.end - self.first) // len(self.data))
+        return max(1, size * sum(end - first for first, end in self.readable.runs) // len(self.data))
 
     def frame(self, subscription: int, handle: int, leader_epoch: int, granted: Sequence[Granted]) -> bytes:
         """The frame with the records granted, and the batches that hold them."""

@@ -23,6 +23,7 @@ class Agreed:
 
     options: Options
     dead_letter: str = ""
+    filter: str = ""
 
 
 @dataclass(frozen=True, slots=True)

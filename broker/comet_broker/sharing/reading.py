@@ -1,18 +1,22 @@
 """Reads the records of a share group: from memory, page cache, or disk, as feeds do.
 
 Records that are read and not acquired yet are kept, so that members in turn, and small locks of large batches, do not
-read the same again and again. All groups together keep a bounded number of chunks.
+read the same again and again. All groups together keep a bounded number of chunks. With a filter a chunk has only the
+records that match.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, Protocol
 
 from comet.errors import CometError, Internal
 from comet.wire.frames import DELIVERY_PREFIX_BYTES, joined
 from comet_broker import limits
 from comet_broker.core.shares import Shares
+from comet_broker.partitions.filtering import FilteredDelivery, parsed
 from comet_broker.partitions.partition import Partition
 from comet_broker.sharing.chunk import Chunk
 from comet_broker.sharing.context import Agreed, ShareContext
@@ -20,6 +24,8 @@ from comet_broker.storage.extent import Extent
 
 AGAIN_BYTES: Final = 64 << 10  # read for redeliveries, which are seldom many in a row
 CHUNKS_MAX: Final = 2  # chunks of one group in one partition: of new records, and of redeliveries
+
+Read = Callable[[], Awaitable[tuple[memoryview, int]]]  # whole batches, and the offset after them
 
 
 class ReadState(Protocol):
@@ -68,7 +74,7 @@ class ShareReader:
             offset, end, partition.high_watermark, partition.leader_epoch, bytes_max
         )
         if tail is not None:
-            return self._keep(memoryview(joined(tail.frame))[DELIVERY_PREFIX_BYTES:], offset, tail.next_offset)
+            return self._found(memoryview(joined(tail.frame))[DELIVERY_PREFIX_BYTES:], offset, tail.next_offset)
         return self._from_log(offset, end, bytes_max)
 
     def _from_log(self, offset: int, end: int, bytes_max: int) -> Chunk | None:
@@ -87,24 +93,51 @@ class ShareReader:
             return None
         if result is not None and result.size:
             extent.release()
-            return self._keep(memoryview(bytes(buffer[: result.size])), offset, result.next_offset)
+            return self._found(memoryview(bytes(buffer[: result.size])), offset, result.next_offset)
         room = bytes_max if result is None else max(result.needed, bytes_max)
-        self.loading = asyncio.get_running_loop().create_future()
-        self._context.env.tasks.spawn(self._load(extent, room, offset), f"read {partition} for {self._state.group}")
+        self._begin(partial(self._from_disk, extent, room), offset)
         return None
 
-    async def _load(self, extent: Extent, room: int, offset: int) -> None:
+    def _found(self, data: memoryview, offset: int, end: int) -> Chunk | None:
+        """Keeps what was read; with a filter once that was applied, and returns None."""
+        if not self._state.agreed.filter:
+            return self._keep(data, offset, end)
+        self._begin(partial(self._matching, data, end), offset)
+        return None
+
+    async def _from_disk(self, extent: Extent, room: int) -> tuple[memoryview, int]:
+        try:
+            data, size, next_offset = await self._context.reader.read(extent, room)
+        finally:
+            extent.release()
+        return await self._matching(data[:size], next_offset)
+
+    async def _matching(self, data: memoryview, end: int) -> tuple[memoryview, int]:
+        """What the group's filter leaves of these batches. The others are covered, and so never delivered."""
+        env, chosen = self._context.env, parsed(self._state.agreed.filter)
+        if chosen is None:
+            return data, end
+        index = self._state.partition.index
+        found = FilteredDelivery(chosen, index, env.filter_time, env.filter_turn, env.worker, exact=True)
+        await found.take(data)
+        return memoryview(found.batches()), end
+
+    def _begin(self, read: Read, offset: int) -> None:
+        self.loading = asyncio.get_running_loop().create_future()
+        name = f"read {self._state.partition} for {self._state.group}"
+        self._context.env.tasks.spawn(self._load(read, offset), name)
+
+    async def _load(self, read: Read, offset: int) -> None:
         state, generation = self._state, self._generation
-        reader = self._context.reader
         error: CometError | None = None
         try:
-            data, size, next_offset = await reader.read(extent, room)
+            data, next_offset = await read()
             if generation == self._generation and state.closed is None:
-                self._keep(data[:size], offset, next_offset)
+                self._keep(data, offset, next_offset)
         except CometError as caught:
             error = caught
         except OSError as caught:
-            error = reader.unreadable(state.partition, caught)
+            error = self._context.reader.unreadable(state.partition, caught)
         except Exception as caught:
             error = Internal(f"reading {state.partition} failed: {caught!r}")
             raise
@@ -112,7 +145,6 @@ class ShareReader:
             loading, self.loading = self.loading, None
             if loading is not None and not loading.done():
                 loading.set_result(None)
-            extent.release()
             if state.closed is None:
                 if error is not None:
                     state.unreadable(error)

@@ -141,8 +141,8 @@ class SharePartition:
                 count = min(count, chunk.records_in(subscriber.bytes_max))
             granted = self.shares.acquire(now, subscriber.holder, count, chunk.readable)
             self._refresh()
+            self.stored.touch()  # also if none of them matches the group's filter: they are settled
             if granted:
-                self.stored.touch()
                 self.partition.counts.delivered(sum(end - first for first, end, _ in granted), 0)
                 self.acquirers.served(subscriber)
                 return chunk, granted

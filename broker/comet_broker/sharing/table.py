@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from comet.errors import CometError, Draining, Internal, LimitExceeded, Unavailable
+from comet.errors import CometError, Draining, Internal, InvalidArgument, LimitExceeded, Unavailable
 from comet.types import Position
 from comet_broker import limits
 from comet_broker.cluster.view import ClusterView
@@ -83,6 +83,8 @@ class ShareTable:
 
     async def open(self, partition: Partition, group: str, agreed: Agreed, start: Position) -> SharePartition:
         """The group's state in a partition that this broker leads. A new group begins at `start`."""
+        if agreed.filter and not self._env.config.filter_percent:
+            raise InvalidArgument("this broker evaluates no filters: its setting filter_percent is 0")
         key = (partition.topic_id, partition.index, group)
         while True:
             opening, state = self._opening.get(key), self._states.get(key)

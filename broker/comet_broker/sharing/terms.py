@@ -53,7 +53,24 @@ def agreed_of(options: pb.ShareOptions) -> Agreed:
             dead_letters=bool(options.dead_letter),
         ),
         options.dead_letter,
+        _filter_of(options.filter),
     )
+
+
+def _filter_of(text: str) -> str:
+    """A group's filter in its canonical form, so that members may spell it differently. Raises MalformedFilter."""
+    if not text:
+        return ""
+    from comet.filters import parse  # here: most brokers never need it
+    from comet.filters.parser import CHARS_MAX
+
+    chosen = parse(text, now_us=0)
+    if chosen != parse(text, now_us=1):
+        raise InvalidArgument(
+            "the filter of a share group has no time ago, such as -15m: it would be another one for each member; "
+            "give a time, such as 2026-01-31T12:00:00Z"
+        )
+    return chosen.text if len(chosen.text) <= CHARS_MAX else text
 
 
 def one_line(text: str) -> str:

@@ -152,8 +152,8 @@ def join(
     filter_of([filter] if filter else [])
     if not GROUP_NAME.fullmatch(group.name):
         raise Problem("INVALID_ARGUMENT", f"{group.name[:100]!r} is not a valid group name")
-    if group.kind == "share" and (group.auto or permits is not None or filter):
-        raise Problem("INVALID_ARGUMENT", "a share group takes `in_flight`, but not `auto`, `permits` or `filter`")
+    if group.kind == "share" and (group.auto or permits is not None):
+        raise Problem("INVALID_ARGUMENT", "a share group takes `in_flight`, but not `auto` or `permits`")
     chosen, at = _chosen(topics, pattern), _position("start", start, now_us)
     try:
         options = _options(group, at, pattern, filter)
@@ -174,6 +174,7 @@ def _options(
     return comet.ShareOptions(
         start=start, pattern=pattern, in_flight=group.in_flight, lock_ms=group.lock_ms,
         deliveries_max=group.deliveries_max, dead_letter=group.dead_letter, by_key=group.by_key,
+        filter=chosen,
     )  # fmt: skip
 
 

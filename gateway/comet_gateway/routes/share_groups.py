@@ -32,6 +32,7 @@ from comet_gateway.schemas.share_groups import (
     Reject,
     Tokens,
 )
+from comet_gateway.search.filters import filter_of
 
 router = APIRouter(prefix="/v1", tags=["share groups"])
 
@@ -102,6 +103,7 @@ async def acquire(
     If the client disconnects before the answer, and the gateway notices, the records are released.
     """
     require_topic(request.scope["comet.principal"], body.topic)
+    filter_of([body.filter] if body.filter else [])
     state = request.app.state
     limits: Limits = state.config.limits
     _within("limit", body.limit, limits.records_max)
@@ -123,6 +125,7 @@ async def acquire(
                 dead_letter=body.dead_letter or "",
                 by_key=body.by_key,
                 start=body.start,
+                filter=body.filter,
             ),
             state.draining,
         )

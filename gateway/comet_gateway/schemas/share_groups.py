@@ -52,6 +52,9 @@ class AcquireBody(Strict):
         description="Where a new group starts: earliest, latest, a time such as 2026-01-31T12:00:00Z, a time "
         "ago such as -15m, or an offset.",
     )
+    filter: str = Field(
+        "", max_length=2_000, description="Only records that match are delivered; the others are settled."
+    )
     values: Literal["auto", "text", "base64"] = Field(
         "auto", description="Form of values. auto: JSON if they are JSON, text if they are UTF-8, otherwise base64."
     )

@@ -23,3 +23,4 @@ class ShareKeywords(ClientKeywords, total=False):
     session_timeout_ms: int
     encryption: Keyring | None
     create: Create
+    filter: str

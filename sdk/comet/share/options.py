@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from comet import limits
 from comet.client.new_topic import Create, check_create
-from comet.consumer.options import check_start
+from comet.consumer.options import check_start, parsed_filter
 from comet.encryption.keyring import Keyring
+from comet.errors import InvalidArgument
 from comet.groups.options import check_member
 from comet.types import StartLike, check_topic_name
 
@@ -31,6 +32,7 @@ class ShareOptions:
     session_timeout_ms: int = limits.SESSION_TIMEOUT_MS
     encryption: Keyring | None = None
     create: Create = False
+    filter: str = ""
 
     def __post_init__(self) -> None:
         check_start(self.start)
@@ -41,3 +43,9 @@ class ShareOptions:
         limits.within("deliveries_max", self.deliveries_max, 0, limits.DELIVERIES_MAX)
         if self.dead_letter:
             check_topic_name(self.dead_letter)
+        chosen = parsed_filter(self.filter, now_us=0)
+        if chosen is not None and self.encryption is not None and "value" in chosen.explain()["columns"]:
+            raise InvalidArgument(
+                "brokers apply the filter of a share group, and cannot read encrypted values: use parts such as @key "
+                "or @header.name"
+            )

@@ -99,12 +99,14 @@ class ShareClient:
         dead_letter: str = "",
         by_key: bool = False,
         start: StartLike = "latest",
+        filter: str = "",  # noqa: A002 - the name of the option everywhere
     ) -> list[AcquiredRecord]:
         """Acquires at most `records_max` records for `lock_ms`; waits for the first up to `wait_ms`, and if brokers are
         slow about a second more. About `bytes_max`, as the records are stored, but at least one record if there is one.
 
         The other settings belong to the group: settings that differ from those of its current members are refused with
-        InvalidArgument, as with ShareConsumer. A new group begins at `start`.
+        InvalidArgument, as with ShareConsumer. A new group begins at `start`. With `filter`, only records that match
+        are delivered; the leader settles the others.
 
         A cancelled call leaves no record acquired. If the connection to a broker breaks while it answers, its records
         stay locked until `lock_ms` have passed.
@@ -130,6 +132,7 @@ class ShareClient:
             deliveries_max=deliveries_max,
             by_key=by_key,
             dead_letter=check_topic_name(dead_letter) if dead_letter else "",
+            filter=filter,
             start=protobuf.position_to_pb(position(start, now_us=self._clock_us())),
         )
         request = pb.AcquireRequest(

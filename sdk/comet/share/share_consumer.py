@@ -118,6 +118,9 @@ class ShareConsumer(Generic[T]):
     `dead_letter` with its bytes and the reason, or is dropped if none is named. With `renew` locks are extended for as
     long as this consumer's event loop runs. With `by_key`, records of one key go to one member at a time, in order.
 
+    With `filter`, a condition such as 'price > 100 and @key ^= "EUR"', only records that match are delivered; the
+    leader settles the others.
+
     These settings belong to the group: all members must have the same. A new group begins at `start`. `options` has
     them as one ShareOptions; an option given by name replaces its own.
 
@@ -175,7 +178,7 @@ class ShareConsumer(Generic[T]):
         self._member = Member(self._client, join, self._changed, Watch(PROCESS if world.connect is None else None))
         sent = groups_pb.ShareOptions(
             lock_ms=sharing.lock_ms, deliveries_max=sharing.deliveries_max, by_key=sharing.by_key,
-            dead_letter=sharing.dead_letter,
+            dead_letter=sharing.dead_letter, filter=sharing.filter,
             start=protobuf.position_to_pb(position(sharing.start, now_us=world.clock_us())),
         )  # fmt: skip
         terms = Terms(group, sharing.in_flight, sharing.lock_ms / 1000, sent)

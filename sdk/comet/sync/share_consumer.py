@@ -109,6 +109,9 @@ class ShareConsumer(Generic[T]):
     `dead_letter` with its bytes and the reason, or is dropped if none is named. With `renew` locks are extended for as
     long as this consumer's event loop runs. With `by_key`, records of one key go to one member at a time, in order.
 
+    With `filter`, a condition such as 'price > 100 and @key ^= "EUR"', only records that match are delivered; the
+    leader settles the others.
+
     These settings belong to the group: all members must have the same. A new group begins at `start`. `options` has
     them as one ShareOptions; an option given by name replaces its own.
 

@@ -251,18 +251,20 @@ class FetchCommitted(_message.Message):
     def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicPartitions, _Mapping]]] = ...) -> None: ...
 
 class ShareOptions(_message.Message):
-    __slots__ = ("lock_ms", "deliveries_max", "dead_letter", "by_key", "start")
+    __slots__ = ("lock_ms", "deliveries_max", "dead_letter", "by_key", "start", "filter")
     LOCK_MS_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_MAX_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     BY_KEY_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     lock_ms: int
     deliveries_max: int
     dead_letter: str
     by_key: bool
     start: _types_pb2.Position
-    def __init__(self, lock_ms: _Optional[int] = ..., deliveries_max: _Optional[int] = ..., dead_letter: _Optional[str] = ..., by_key: _Optional[bool] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ...) -> None: ...
+    filter: str
+    def __init__(self, lock_ms: _Optional[int] = ..., deliveries_max: _Optional[int] = ..., dead_letter: _Optional[str] = ..., by_key: _Optional[bool] = ..., start: _Optional[_Union[_types_pb2.Position, _Mapping]] = ..., filter: _Optional[str] = ...) -> None: ...
 
 class ShareSubscribe(_message.Message):
     __slots__ = ("subscription", "group", "member", "partitions", "in_flight_max", "options")
