@@ -120,10 +120,10 @@ class ListedTopic:
         times: list[int] = []
         if filter_hint:
             following = min(following, at + records_max)
-            cut = [batch.before(following) for batch in batches]
+            below = [batch.before(following) for batch in batches]
             chosen = parse(filter_hint, now_us=0)
             busy = self.calls % 3 == 0  # without time for filters
-            kept = [one if busy else one.pick(chosen.rows(one)) for one in cut if one is not None]
+            kept = [one if busy else one.pick(chosen.rows(one)) for one in below if one is not None]
             batches = [one for one in kept if one is not None]
             passed = [one for one in log.batches if one.end > at and one.base < following]
             runs = tuple((max(one.base, at), one.epoch) for one in passed)

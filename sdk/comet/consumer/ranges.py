@@ -119,6 +119,15 @@ class RangeRequest(NamedTuple):
     filter_hint: str = ""
 
 
+@dataclass(slots=True)
+class Filtering:
+    """What brokers are told of a filter, and tell of it."""
+
+    hint: str  # of the next request
+    left_out: int = 0  # offsets that came without a record
+    times: tuple[int, int] | None = None  # of the last answer that moved the read on
+
+
 class RangeState:
     """What is left of a range: [low, high). Pure: takes answers and errors, and returns batches and gaps in order."""
 
@@ -132,9 +141,7 @@ class RangeState:
         self.clean_end = 0
         self.records = 0  # read so far
         self.bytes = 0
-        self.left_out = 0  # with a filter: offsets that came without a record
-        self.times: tuple[int, int] | None = None  # with a filter: of the last answer that moved the read on
-        self._hint = spec.filter_hint if spec.hint_first else ""
+        self.filtering = Filtering(spec.filter_hint if spec.hint_first else "")
         self._epoch_max = spec.end_epoch
         self._step = min(spec.step_records_first, spec.step_records)
         self._damage: Gap | None = None  # backward: known, not reached yet
@@ -171,13 +178,13 @@ class RangeState:
         if not spec.backward:
             if self.low is None:
                 assert spec.start is not None and not isinstance(spec.start, int)
-                return RangeRequest(spec.start, most, None, self._hint)
+                return RangeRequest(spec.start, most, None, self.filtering.hint)
             left = most if self.high is None else min(most, self.high - self.low)
-            return RangeRequest(AtOffset(self.low), left, self.epoch, self._hint)
+            return RangeRequest(AtOffset(self.low), left, self.epoch, self.filtering.hint)
         if self.high is None:
             return RangeRequest(Latest(), 1)
         start = max(self.high - most, self.low or 0)
-        return RangeRequest(AtOffset(start), self.high - start, None, self._hint)
+        return RangeRequest(AtOffset(start), self.high - start, None, self.filtering.hint)
 
     def short(self, request: RangeRequest, fetched: Fetched) -> bool:
         """Whether the answer lacks records that are known to exist: a new leader may not know of them yet."""
@@ -193,7 +200,7 @@ class RangeState:
         """The parts that an answer brings."""
         self.log_start, self.log_end = fetched.log_start, fetched.log_end
         self.clean_end = max(self.clean_end, fetched.clean_end)
-        self.times = None
+        self.filtering.times = None
         if not self.spec.backward:
             before = fetched.first_offset if self.low is None else self.low
             parts = self._take_forward(request, fetched)
@@ -206,14 +213,14 @@ class RangeState:
             passed = before - (self.high or 0)
         if self.spec.filter_hint and passed > 0:
             self._count_left_out(passed, parts)
-            self.times = fetched.times
-            self._hint = self.spec.filter_hint
+            self.filtering.times = fetched.times
+            self.filtering.hint = self.spec.filter_hint
         return parts
 
     def _count_left_out(self, passed: int, parts: list[Part]) -> None:
         """Counts offsets without a record as read: only the broker knows which of them had one."""
         left_out = passed - sum(len(part) for part in parts if not isinstance(part, Gap))
-        self.left_out += left_out
+        self.filtering.left_out += left_out
         self.records += left_out
 
     def fail(self, request: RangeRequest, error: CometError) -> list[Part]:
@@ -513,13 +520,13 @@ class RangeReader:
 
     @property
     def left_out(self) -> int:
-        """With a filter: offsets that came without a record."""
-        return self._state.left_out
+        """Offsets that came without a record; 0 without a filter."""
+        return self._state.filtering.left_out
 
     @property
     def times(self) -> tuple[int, int] | None:
-        """With a filter: the bounds of the timestamps that the last step passed, if the broker told them."""
-        return self._state.times
+        """The bounds of the timestamps that the last step passed, if there is a filter and the broker told them."""
+        return self._state.filtering.times
 
     async def step(self) -> list[Part]:
         """Makes the next request, and returns the parts it brings, which may be none.
