@@ -414,8 +414,8 @@ def check_schedule_id(schedule_id: str) -> str:
     """Returns the id of a schedule if it is valid."""
     if not isinstance(schedule_id, str) or not SCHEDULE_ID.fullmatch(schedule_id):
         raise InvalidArgument(
-            f"{schedule_id!r:.80} is not a valid id of a schedule: use 1 to 200 letters, digits, '.', '_', ':' and '-', "
-            "beginning with a letter, digit or '_'"
+            f"{schedule_id!r:.80} is not a valid id of a schedule: use 1 to 200 letters, digits, '.', '_', ':' and "
+            "'-', beginning with a letter, digit or '_'"
         )
     return schedule_id
 
