@@ -321,6 +321,33 @@ async def test_times_of_another_text_cannot_be_saved(page: Page, stage: Stage, t
     await expect(create).to_be_disabled()
 
 
+async def test_texts_that_follow_each_other_fast_end_with_the_times_of_the_last(
+    page: Page, stage: Stage, topic: str
+) -> None:
+    """Answers to earlier texts are given up, also while their bodies come."""
+    await settled(page, stage.at(f"/schedules?topic={topic}"))
+    # Every body ends only once the call is given up, but the last one: that of 59 minutes.
+    await page.evaluate(
+        """() => {
+            const real = window.fetch;
+            window.fetch = async (url, options) => {
+                const answer = await real(url, options);
+                if (!String(url).includes("/next?") || String(url).includes("59m")) return answer;
+                const json = () => new Promise((_, fail) =>
+                    options.signal.addEventListener("abort", () => fail(options.signal.reason)));
+                return new Proxy(answer, {get: (of, name) => name === "json" ? json : Reflect.get(of, name, of)});
+            };
+        }"""
+    )
+    await act(page, "New schedule")
+    for minutes in (57, 58):
+        async with page.expect_response(f"**/v1/schedules/next?spec=every+{minutes}m*"):
+            await dialog(page).get_by_label("Times", exact=True).fill(f"every {minutes}m")
+    await dialog(page).get_by_label("Times", exact=True).fill("every 59m")
+    await expect(dialog(page).locator("caption")).to_contain_text("every 59m")
+    await expect(previewed(page)).to_have_count(10)
+
+
 async def test_a_time_that_is_over_is_said_to_be(page: Page, stage: Stage, topic: str) -> None:
     await settled(page, stage.at(f"/schedules?topic={topic}"))
     await act(page, "New schedule")

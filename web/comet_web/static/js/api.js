@@ -35,6 +35,7 @@ export async function api(method, path, body = undefined, { headers = {}, signal
   const id = answer.headers.get("x-request-id") ?? "";
   const kind = answer.headers.get("content-type") ?? "";
   const parsed = kind.includes("json") ? await answer.json().catch(() => null) : null;
+  signal?.throwIfAborted(); // the body may have ended early
   if (!answer.ok) {
     throw new Problem({ title: answer.statusText, status: answer.status, request_id: id, ...parsed });
   }
