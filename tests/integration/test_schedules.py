@@ -64,9 +64,20 @@ async def act(
 
 
 async def listed(cluster: LocalCluster, on: int = 1, **given: Any) -> pb.ListSchedulesResponse:
-    answer = await cluster.call(f"{ADMIN}ListSchedules", pb.ListSchedulesRequest(**given), on=on)
-    assert isinstance(answer, pb.ListSchedulesResponse)
-    return answer
+    """Once every leader has read its schedules."""
+    found = pb.ListSchedulesResponse()
+
+    async def answered() -> bool:
+        try:
+            answer = await cluster.call(f"{ADMIN}ListSchedules", pb.ListSchedulesRequest(**given), on=on)
+        except comet.Unavailable:
+            return False
+        assert isinstance(answer, pb.ListSchedulesResponse)
+        found.CopyFrom(answer)
+        return True
+
+    assert await waiting.until_answered(answered, within_s=30)
+    return found
 
 
 async def fired(cluster: LocalCluster, count: int, topic: str = "t") -> list[comet.Record[bytes]]:

@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from comet.errors import (
     CometError,
@@ -38,12 +38,12 @@ from comet_broker import limits
 from comet_broker.env import Env
 from comet_broker.schedules.changes import Fired, fired, paused
 from comet_broker.schedules.kept import KeptSchedules, state_of
-from comet_broker.schedules.transaction import FiringTransactions, Publish
+from comet_broker.schedules.transaction import FiringTransactions, Publish, published
 
 log = logging.getLogger(__name__)
 
 BACK_OFF_S: Final = 0.5  # of a topic that cannot be written
-BACK_OFF_S_MAX: Final = 30.0
+BACK_OFF_S_MAX: Final = 10.0
 
 
 class Targets(Protocol):
@@ -149,6 +149,7 @@ class Firing:
     async def _batch(self, found: Mapping[bytes, pb.Schedule], now_us: int) -> _Round:
         calendars = self._calendars()
         batch = _Round()
+        first: list[Coroutine[Any, Any, None]] = []  # topics without transactions
         room = limits.SCHEDULE_TICK_BYTES_MAX
         for key, schedule in found.items():
             size = max(schedule.record.ByteSize(), 1)
@@ -157,12 +158,13 @@ class Firing:
             done = Fired((), paused(schedule, refusal)) if refusal else fired(schedule, now_us, calendars, most)
             room = max(room - len(done.records) * size, 0)
             if done.records and self._targets.is_available(schedule.topic):
-                await self._publish_first(batch, key, schedule, done)
+                first.append(self._publish_first(batch, key, schedule, done))
                 continue
             self._add(batch, key, done)
             if done.records:
                 batch.records[schedule.topic].extend(done.records)
                 batch.keys[schedule.topic].append(key)
+        await asyncio.gather(*first)
         return batch
 
     @staticmethod
@@ -181,7 +183,7 @@ class Firing:
             f"-{done.records[0].timestamp_us}-{len(done.records)}",
         )
         try:
-            await self._publish(request)
+            await published(self._publish, request)
         except CometError as error:
             if _is_for_good(error):
                 batch.states[key] = paused(schedule, _refused(schedule.topic, error))

@@ -23,10 +23,20 @@ from comet_broker.coordination.transaction_calls import TransactionCalls
 log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 10_000  # an open transaction holds back the readers of its topics
+PUBLISH_S_MAX: Final = 3.0
 PAUSE_S: Final = 0.1
 PAUSE_S_MAX: Final = 2.0
 
 Publish: TypeAlias = Callable[[pb.PublishRequest], Awaitable[pb.PublishResponse]]
+
+
+async def published(publish: Publish, request: pb.PublishRequest) -> pb.PublishResponse:
+    """The answer of a publish, within the time that the other schedules of the partition may have to wait for it."""
+    try:
+        async with asyncio.timeout(PUBLISH_S_MAX):
+            return await publish(request)
+    except TimeoutError:
+        raise Unavailable(f"topic {request.topic} did not take its records within {PUBLISH_S_MAX:g} s") from None
 
 
 class FiringTransactions:
@@ -48,7 +58,7 @@ class FiringTransactions:
         assert self._epoch is not None
         request.transactional, request.acks = True, ACKS_ALL
         request.producer_id, request.producer_epoch, request.sequence = self._producer_id, self._epoch, 0
-        return await self._publish(request)
+        return await published(self._publish, request)
 
     async def end(self, *, commit: bool) -> None:
         """Raises the coordinator's refusal: then nothing of it counts."""
