@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -11,17 +11,13 @@ from comet.errors import CometError
 from comet.types import SCHEDULES_TOPIC
 from comet.v1 import records_pb2 as records_pb
 from comet.v1 import schedules_pb2 as pb
-from comet_broker.coordination.transaction_calls import TransactionCalls
-from comet_broker.key_values.views import KeyViews
-from comet_broker.partitions.partition import Partition
-from comet_broker.schedules import calls, firing
+from comet_broker.coordination.transactions import Transactions
+from comet_broker.schedules import firing
 from comet_broker.schedules.changes import Fired
 from comet_broker.schedules.due_table import DueSchedule, DueTable
 from comet_broker.schedules.firing import Firing
 from comet_broker.schedules.keeper import TICK_S, Keeper
 from comet_broker.schedules.kept import KeptSchedules, state_of
-from comet_broker.schedules.transaction import FiringTransactions, Publish
-from comet_broker.tasks import Tasks
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
@@ -99,19 +95,12 @@ def note_what_was_aborted() -> list[Patch]:
 # ---- leaders
 
 
-@mutant(
-    "each broker has a transactional id of its own: a new leader does not fence the one before it",
-    "C38 C39 C41",
-    "bad_weather",
-    "kill",
-    "late_watch",
-)
-def do_not_fence() -> list[Patch]:
-    def init(self: FiringTransactions, transactional_id: str, calls: TransactionCalls, publish: Publish) -> None:
-        real(self, f"{transactional_id}-of-{calls._me}", calls, publish)
+@mutant("schedules are read before the last transaction has its markers", "C38 C39 C41", caught_by=2)
+def read_before_the_end() -> list[Patch]:
+    async def when_finished(self: Transactions, one: Any, epoch: int) -> None:
+        pass
 
-    real = FiringTransactions.__init__
-    return [(FiringTransactions, "__init__", init)]
+    return [(Transactions, "_when_finished", when_finished)]
 
 
 @mutant("a new leader does not read the schedules in its log", "C38 C41", "kill", "drain")
@@ -129,7 +118,12 @@ def do_not_read_the_log() -> list[Patch]:
 
 
 @mutant(
-    "a change does not wait for the schedule to have fired", "C38 C39 C41", "slow_disk", "bad_weather", "stall_links"
+    "a change does not wait for the schedule to have fired",
+    "C38 C39 C41",
+    "slow_disk",
+    "bad_weather",
+    "stall_links",
+    caught_by=3,
 )
 def do_not_wait_for_a_fire() -> list[Patch]:
     @asynccontextmanager
@@ -151,41 +145,7 @@ def forget_fresh_ids() -> list[Patch]:
     return [(KeptSchedules, "read", read)]
 
 
-@mutant(
-    "a leader that was replaced stores changes by way of the new one", "C38 C39 C41", "late_watch", "drain", "slow_disk"
-)
-def write_at_another_leader() -> list[Patch]:
-    def check_led(self: KeptSchedules) -> None:
-        pass
-
-    def init(self: KeptSchedules, partition: Partition, views: KeyViews, publish: Publish, tasks: Tasks) -> None:
-        def anywhere(request: records_pb.PublishRequest) -> Awaitable[records_pb.PublishResponse]:
-            request.forwarded = False
-            return publish(request)
-
-        real(self, partition, views, anywhere, tasks)
-
-    real = KeptSchedules.__init__
-    return [(KeptSchedules, "__init__", init), (KeptSchedules, "check_led", check_led)]
-
-
 # ---- times and refusals
-
-
-@mutant("a clock that was set back brings times again that have fired", "C39")
-def fire_times_again() -> list[Patch]:
-    resumed, moved = vars(calls)["resumed"], vars(calls)["moved"]
-
-    def forgotten(change: Callable[..., pb.Schedule]) -> Callable[..., pb.Schedule]:
-        def changed(schedule: pb.Schedule, *more: Any) -> pb.Schedule:
-            fired_us, schedule.fired_us = schedule.fired_us, 0
-            found = change(schedule, *more)
-            found.fired_us = fired_us
-            return found
-
-        return changed
-
-    return [(calls, "resumed", forgotten(resumed)), (calls, "moved", forgotten(moved))]
 
 
 @mutant("schedules of a topic that refuses are forgotten", "C38 C41", "kill", "partition", "pause")
