@@ -17,7 +17,7 @@ from comet_broker.schedules.changes import Fired
 from comet_broker.schedules.due_table import DueSchedule, DueTable
 from comet_broker.schedules.firing import Firing
 from comet_broker.schedules.keeper import TICK_S, Keeper
-from comet_broker.schedules.kept import KeptSchedules, state_of
+from comet_broker.schedules.store import ScheduleStore, state_of
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.planting import Mutant, Patch
 
@@ -43,7 +43,7 @@ def mutant(why: str, breaks: str, *faults: str, caught_by: int = 0) -> Callable[
 async def _write_states(self: Firing, batch: Any) -> None:
     await self.transactions.begin()
     states = [state_of(key, after) for key, after in batch.states.items()]
-    own = records_pb.PublishRequest(topic=SCHEDULES_TOPIC, partition=self._kept.partition.index, records=states)
+    own = records_pb.PublishRequest(topic=SCHEDULES_TOPIC, partition=self._store.partition.index, records=states)
     await self.transactions.publish(own)
     await self.transactions.end(commit=True)
 
@@ -127,22 +127,22 @@ def do_not_read_the_log() -> list[Patch]:
 )
 def do_not_wait_for_a_fire() -> list[Patch]:
     @asynccontextmanager
-    async def alone(self: KeptSchedules, key: bytes) -> AsyncIterator[None]:
+    async def alone(self: ScheduleStore, key: bytes) -> AsyncIterator[None]:
         yield
 
-    return [(KeptSchedules, "alone", alone)]
+    return [(ScheduleStore, "alone", alone)]
 
 
 @mutant(
     "schedules that are over are not remembered: a repeated request fires again", "C38", "lose_clients", "cut_links"
 )
 def forget_fresh_ids() -> list[Patch]:
-    async def read(self: KeptSchedules, keys: Sequence[bytes]) -> tuple[dict[bytes, pb.Schedule], dict[bytes, int]]:
+    async def read(self: ScheduleStore, keys: Sequence[bytes]) -> tuple[dict[bytes, pb.Schedule], dict[bytes, int]]:
         found, _ = await real(self, keys)
         return found, {}
 
-    real = KeptSchedules.read
-    return [(KeptSchedules, "read", read)]
+    real = ScheduleStore.read
+    return [(ScheduleStore, "read", read)]
 
 
 # ---- times and refusals
@@ -153,7 +153,7 @@ def forget_what_is_put_off() -> list[Patch]:
     async def refuse(self: Firing, topic: str, keys: Sequence[bytes], error: CometError) -> None:
         await real(self, topic, keys, error)
         for key in keys:
-            self._kept.table.remove(key)
+            self._store.table.remove(key)
 
     real = Firing._refuse
     return [(Firing, "_refuse", refuse)]

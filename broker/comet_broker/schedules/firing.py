@@ -33,11 +33,11 @@ from comet.schedules.calendars import Calendar
 from comet.types import SCHEDULES_TOPIC
 from comet.v1 import records_pb2 as records_pb
 from comet.v1 import schedules_pb2 as pb
-from comet.v1.types_pb2 import ACKS_LEADER
+from comet.v1.types_pb2 import ACKS_ALL
 from comet_broker import limits
 from comet_broker.env import Env
 from comet_broker.schedules.changes import Fired, fired, paused
-from comet_broker.schedules.kept import KeptSchedules, state_of
+from comet_broker.schedules.store import ScheduleStore, state_of
 from comet_broker.schedules.transaction import FiringTransactions, Publish, published
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Firing:
     def __init__(
         self,
         env: Env,
-        kept: KeptSchedules,
+        store: ScheduleStore,
         *,
         transactions: FiringTransactions,
         publish: Publish,
@@ -101,7 +101,7 @@ class Firing:
     ) -> None:
         self.transactions = transactions
         self._clock = env.clock
-        self._kept = kept
+        self._store = store
         self._publish = publish
         self._targets = targets
         self._calendars = calendars
@@ -114,10 +114,10 @@ class Firing:
         keys = self._chosen(now_us)
         if not keys:
             return
-        async with self._kept.taken(keys):
-            found, _ = await self._kept.read(keys)
+        async with self._store.taken(keys):
+            found, _ = await self._store.read(keys)
             for key in set(keys).difference(found):
-                self._kept.table.remove(key)
+                self._store.table.remove(key)
             batch = await self._batch(found, now_us)
             if batch.states:
                 await self._write(batch)
@@ -130,13 +130,13 @@ class Firing:
         size = 0
         singly: set[str] = set()
         now = self._clock.monotonic()
-        for one in self._kept.table.due(now_us, limits.SCHEDULE_TICK_MAX):
+        for one in self._store.table.due(now_us, limits.SCHEDULE_TICK_MAX):
             topic = one.key.decode().partition("/")[0]
             trouble = self._troubles.get(topic)
             if trouble is not None and trouble.until > now:
-                self._kept.table.defer(one.key, now_us + int(1e6 * (trouble.until - now)) + 1)
+                self._store.table.defer(one.key, now_us + int(1e6 * (trouble.until - now)) + 1)
                 continue
-            if topic in singly or self._kept.is_busy(one.key):
+            if topic in singly or self._store.is_busy(one.key):
                 continue
             if found and size + one.size > limits.SCHEDULE_TICK_BYTES_MAX:
                 break
@@ -178,8 +178,8 @@ class Firing:
         request = records_pb.PublishRequest(
             topic=schedule.topic,
             records=done.records,
-            acks=ACKS_LEADER,
-            idempotency_key=f"{SCHEDULES_TOPIC}-{self._kept.partition.index}-{schedule.revision}"
+            acks=ACKS_ALL,
+            idempotency_key=f"{SCHEDULES_TOPIC}-{self._store.partition.index}-{schedule.revision}"
             f"-{done.records[0].timestamp_us}-{len(done.records)}",
         )
         try:
@@ -197,10 +197,10 @@ class Firing:
 
     async def _write(self, batch: _Round) -> None:
         await self.transactions.begin()
-        self._kept.check_led()
+        self._store.check_led()
         states = [state_of(key, after) for key, after in batch.states.items()]
         own = records_pb.PublishRequest(
-            topic=SCHEDULES_TOPIC, partition=self._kept.partition.index, records=states, forwarded=True
+            topic=SCHEDULES_TOPIC, partition=self._store.partition.index, records=states, forwarded=True
         )
         topics = list(batch.records)
         requests = [records_pb.PublishRequest(topic=topic, records=batch.records[topic]) for topic in topics]
@@ -222,7 +222,7 @@ class Firing:
         try:
             await self.transactions.end(commit=True)
         except TransactionAborted as error:
-            log.warning("schedules of %s fire again: %s", self._kept.partition, error)
+            log.warning("schedules of %s fire again: %s", self._store.partition, error)
             return
         self._note(batch)
 
@@ -231,7 +231,7 @@ class Firing:
         for topic in batch.records:
             self._troubles.pop(topic, None)
         for key, after in batch.states.items():
-            self._kept.stored(key, after)
+            self._store.stored(key, after)
         self.counts.fired += batch.fired
         self.counts.skipped += batch.skipped
         self.counts.paused += sum(one is not None and one.paused for one in batch.states.values())
@@ -255,8 +255,8 @@ class Firing:
             self._troubles.setdefault(topic, _Trouble()).singly = True
         else:
             (key,) = keys
-            found, _ = await self._kept.read([key])
-            await self._kept.write(key, paused(found[key], _refused(topic, error)))
+            found, _ = await self._store.read([key])
+            await self._store.write(key, paused(found[key], _refused(topic, error)))
             self.counts.paused += 1
 
 

@@ -27,7 +27,7 @@ from comet_broker.env import Env
 from comet_broker.key_values.views import ABSENT
 from comet_broker.schedules.changes import is_due_once, key_of, renewed, uses_zone
 from comet_broker.schedules.firing import BACK_OFF_S, Firing
-from comet_broker.schedules.kept import KeptSchedules, schedule_of
+from comet_broker.schedules.store import ScheduleStore, schedule_of
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +41,9 @@ T = TypeVar("T")
 
 class Keeper:
     def __init__(
-        self, env: Env, kept: KeptSchedules, firing: Firing, calendars: Callable[[], Mapping[str, Calendar]]
+        self, env: Env, store: ScheduleStore, firing: Firing, calendars: Callable[[], Mapping[str, Calendar]]
     ) -> None:
-        self.kept = kept
+        self.store = store
         self.firing = firing
         self.ready = False
         self._env = env
@@ -52,11 +52,11 @@ class Keeper:
         self._changes: set[asyncio.Task[Any]] = set()
 
     def statistics(self) -> dict[str, Any]:
-        table = self.kept.table
+        table = self.store.table
         now_us = self._env.clock.wall_us()
         next_us = table.next_us() if self.ready else None
         return {
-            "partition": self.kept.partition.index,
+            "partition": self.store.partition.index,
             "ready": self.ready,
             "schedules": table.count,
             "recurring": table.recurring,
@@ -71,8 +71,8 @@ class Keeper:
         try:
             await self._load()
             self.ready = True
-            log.info("%s: keeps %d schedules", self.kept.partition, self.kept.table.count)
-            while self.kept.led:
+            log.info("%s: keeps %d schedules", self.store.partition, self.store.table.count)
+            while self.store.led:
                 await self._turn()
                 await self._wait()
         finally:
@@ -80,26 +80,26 @@ class Keeper:
             for task in self._changes:
                 task.cancel()
             await asyncio.gather(*self._changes, return_exceptions=True)
-            self.kept.close()
+            self.store.close()
 
     def calendars_changed(self) -> None:
         self._renew = True
-        self.kept.moved.set()
+        self.store.moved.set()
 
     async def _load(self) -> None:
         """Fences the leader before, so that nothing of it comes later, and reads all schedules."""
-        kept = self.kept
-        while not kept.partition.settled:
-            kept.check_led()
+        store = self.store
+        while not store.partition.settled:
+            store.check_led()
             await asyncio.sleep(TICK_S)
         await self._patiently(self.firing.transactions.begin)
         zoned: list[bytes] = []
         request = records_pb.ReadKeysRequest()
         request.range.limit = limits.READ_KEYS_MAX
         while True:
-            answer = await self._patiently(lambda: kept.page(request))
+            answer = await self._patiently(lambda: store.page(request))
             found = [(record.key, one) for record in answer.records if (one := schedule_of(record)) is not None]
-            kept.table.put_new(found)
+            store.table.put_new(found)
             zoned += [key for key, one in found if one.tzdata != TZDATA and not is_due_once(one) and uses_zone(one)]
             if not answer.HasField("after"):
                 break
@@ -113,10 +113,10 @@ class Keeper:
             try:
                 return await call()
             except CometError as error:
-                self.kept.check_led()
+                self.store.check_led()
                 if not error.retriable:
                     raise
-                log.info("the schedules of %s are served later: %s", self.kept.partition, error)
+                log.info("the schedules of %s are served later: %s", self.store.partition, error)
                 await asyncio.sleep(BACK_OFF_S)
 
     async def _turn(self) -> None:
@@ -126,51 +126,51 @@ class Keeper:
                 await self._renew_times(self._with_calendars())
             await self.firing.fire_due()
         except CometError as error:
-            self.kept.check_led()
+            self.store.check_led()
             if not error.retriable:
                 raise
-            log.warning("schedules of %s fire later: %s", self.kept.partition, error)
+            log.warning("schedules of %s fire later: %s", self.store.partition, error)
             await asyncio.sleep(BACK_OFF_S)
 
     async def _wait(self) -> None:
-        next_us = self.kept.table.next_us()
+        next_us = self.store.table.next_us()
         wait_s = IDLE_S_MAX if next_us is None else (next_us - self._env.clock.wall_us()) / 1e6
         if wait_s <= TICK_S:
             await asyncio.sleep(TICK_S)
             return
-        self.kept.moved.clear()
+        self.store.moved.clear()
         try:
             async with asyncio.timeout(min(wait_s, IDLE_S_MAX)):
-                await self.kept.moved.wait()
+                await self.store.moved.wait()
         except TimeoutError:
             return
 
     def _with_calendars(self) -> list[bytes]:
-        return [key for name in self._calendars() for key in self.kept.table.of_calendar(name)]
+        return [key for name in self._calendars() for key in self.store.table.of_calendar(name)]
 
     async def _renew_times(self, keys: Sequence[bytes]) -> None:
         """Computes next times again, as their calendars or the rules of time zones may be others."""
         for key in keys:
-            async with self.kept.alone(key):
-                found, _ = await self.kept.read([key])
+            async with self.store.alone(key):
+                found, _ = await self.store.read([key])
                 before = found.get(key)
                 after = None if before is None else renewed(before, self._env.clock.wall_us(), self._calendars())
                 if after is not None:
-                    await self.kept.write(key, after)
+                    await self.store.write(key, after)
 
     # ---- calls
 
     async def get(self, topic: str, schedule_id: str) -> pb.Schedule:
         self._check_ready()
         key = key_of(topic, schedule_id)
-        found, _ = await self.kept.read([key])
+        found, _ = await self.store.read([key])
         if key not in found:
             raise _not_found(topic, schedule_id)
         return found[key]
 
     async def page(self, request: records_pb.ReadKeysRequest) -> records_pb.ReadKeysResponse:
         self._check_ready()
-        return await self.kept.page(request)
+        return await self.store.page(request)
 
     async def put(
         self, made: pb.Schedule, *, revision: int | None, fresh: bool, dry_run: bool
@@ -188,7 +188,7 @@ class Keeper:
 
     async def _finished(self, change: Coroutine[Any, Any, T]) -> T:
         """The result of a change, which goes on if its caller leaves."""
-        task = asyncio.get_running_loop().create_task(change, name=f"change a schedule of {self.kept.partition}")
+        task = asyncio.get_running_loop().create_task(change, name=f"change a schedule of {self.store.partition}")
         self._changes.add(task)
         task.add_done_callback(self._ended)
         try:
@@ -197,7 +197,7 @@ class Keeper:
             if not task.cancelled():
                 raise  # the caller leaves
             raise LeadershipLost(
-                f"this broker stopped leading {self.kept.partition}; the change may or may not be stored"
+                f"this broker stopped leading {self.store.partition}; the change may or may not be stored"
             ) from None
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -209,8 +209,8 @@ class Keeper:
         self, made: pb.Schedule, revision: int | None, *, fresh: bool, dry_run: bool
     ) -> tuple[pb.Schedule, bool]:
         key = key_of(made.topic, made.id)
-        async with self.kept.alone(key):
-            found, over = await self.kept.read([key])
+        async with self.store.alone(key):
+            found, over = await self.store.read([key])
             before = found.get(key)
             if fresh and before is not None:
                 return before, False
@@ -222,22 +222,22 @@ class Keeper:
             else:
                 made.created_us = before.created_us
             if not dry_run:
-                made.revision = await self.kept.write(key, made)
+                made.revision = await self.store.write(key, made)
             return made, before is None
 
     async def _change(
         self, topic: str, schedule_id: str, change: Change, revision: int | None, *, dry_run: bool
     ) -> pb.Schedule:
         key = key_of(topic, schedule_id)
-        async with self.kept.alone(key):
-            found, _ = await self.kept.read([key])
+        async with self.store.alone(key):
+            found, _ = await self.store.read([key])
             before = found.get(key)
             if before is None:
                 raise _not_found(topic, schedule_id)
             _check_revision(before, before, revision)
             after = change(before)
             if not dry_run:
-                written = await self.kept.write(key, after)
+                written = await self.store.write(key, after)
                 if after is None:
                     self.firing.counts.cancelled += 1
                 else:
@@ -245,12 +245,12 @@ class Keeper:
             return before if after is None else after
 
     def _check_ready(self) -> None:
-        self.kept.check_led()
+        self.store.check_led()
         if not self.ready:
-            raise Unavailable(f"the schedules of {self.kept.partition} are still being read", retry_after_ms=200)
+            raise Unavailable(f"the schedules of {self.store.partition} are still being read", retry_after_ms=200)
 
     def _check_room(self, made: pb.Schedule) -> None:
-        table, partition = self.kept.table, self.kept.partition
+        table, partition = self.store.table, self.store.partition
         if table.count >= limits.SCHEDULES_MAX:
             raise LimitExceeded(f"{partition} has {table.count} schedules, its limit; cancel some first")
         if not is_due_once(made) and table.recurring >= limits.SCHEDULES_RECURRING_MAX:

@@ -11,7 +11,7 @@ from comet.v1 import schedules_pb2 as pb
 from comet_broker import limits
 from comet_broker.schedules.changes import key_of
 from comet_broker.schedules.keeper import Keeper
-from comet_broker.schedules.kept import schedule_of
+from comet_broker.schedules.store import schedule_of
 
 READS_MAX: Final = 10  # of the keys, for one page: a page may hold fewer than there are
 

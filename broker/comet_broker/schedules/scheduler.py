@@ -23,7 +23,7 @@ from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.topics import TopicTable
 from comet_broker.schedules.firing import Firing, FiringCounts
 from comet_broker.schedules.keeper import Keeper
-from comet_broker.schedules.kept import KeptSchedules
+from comet_broker.schedules.store import ScheduleStore
 from comet_broker.schedules.targets import TopicTargets
 from comet_broker.schedules.transaction import FiringTransactions, Publish
 
@@ -85,7 +85,7 @@ class Scheduler:
     async def _look(self) -> None:
         """Ends the Keepers of partitions that are led no more, and starts those of others."""
         for index, one in list(self._running.items()):
-            if one.task.done() or not one.keeper.kept.led:
+            if one.task.done() or not one.keeper.store.led:
                 one.task.cancel()
                 await asyncio.wait([one.task])
                 del self._running[index]
@@ -97,26 +97,26 @@ class Scheduler:
                 self._running[partition.index] = _Running(keeper, task)
 
     def _keeper_of(self, partition: Partition) -> Keeper:
-        kept = KeptSchedules(partition, self._views, self._publish, self._env.tasks)
+        store = ScheduleStore(partition, self._views, self._publish, self._env.tasks)
         name = f"{SCHEDULES_TOPIC}-{partition.index}"
         firing = Firing(
             self._env,
-            kept,
+            store,
             transactions=FiringTransactions(name, self._transactions, self._publish),
             publish=self._publish,
             targets=self._targets,
             calendars=self._calendars.read,
             counts=self._counts,
         )
-        return Keeper(self._env, kept, firing, self._calendars.read)
+        return Keeper(self._env, store, firing, self._calendars.read)
 
     async def _keep(self, keeper: Keeper) -> None:
         """The next look starts another one, if this one ends too early."""
-        name = f"the schedules of {keeper.kept.partition}"
+        name = f"the schedules of {keeper.store.partition}"
         try:
             await keeper.run()
         except CometError as error:
-            log.info("%s are kept no more: %s", name, error)
+            log.info("%s end: %s", name, error)
         except Exception as error:  # noqa: BLE001 - reported, and tried again
             self._env.tasks.report(name, error)
 
@@ -137,7 +137,7 @@ class Scheduler:
         give_up = self._env.clock.monotonic() + READY_S_MAX
         while True:
             found = self._running.get(index)
-            if found is not None and found.keeper.ready and found.keeper.kept.led:
+            if found is not None and found.keeper.ready and found.keeper.store.led:
                 return found.keeper
             if self._env.clock.monotonic() > give_up:
                 raise Unavailable(

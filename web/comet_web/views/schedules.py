@@ -14,7 +14,6 @@ from comet_web.page_request import PageRequest, path
 
 STATES: Final = ("active", "paused")  # by which the list is narrowed
 SPEC_CHARACTERS: Final = 60
-_NAMELESS: Final = frozenset({".", ".."})  # browsers take them for parts of an address
 SCHEDULES: Final = (
     Column("schedule", "Schedule", sortable=False),
     Column("topic", "Topic", sortable=False),
@@ -45,8 +44,8 @@ def view(facts: SchedulesPage, request: PageRequest) -> Document:
 
 
 def schedule_link(topic: str, id_: str) -> str:
-    """The address of a schedule's page; empty where no browser can name it."""
-    return "" if id_ in _NAMELESS else path("schedules", topic, id_)
+    """The address of a schedule's page."""
+    return path("schedules", topic, id_)
 
 
 def _row(one: Schedule, now_us: int) -> Row:

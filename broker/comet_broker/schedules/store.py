@@ -29,7 +29,7 @@ from comet_broker.tasks import Tasks
 log = logging.getLogger(__name__)
 
 
-class KeptSchedules:
+class ScheduleStore:
     def __init__(self, partition: Partition, views: KeyViews, publish: Publish, tasks: Tasks) -> None:
         assert partition.leadership is not None
         self.partition = partition
