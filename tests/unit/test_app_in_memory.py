@@ -102,15 +102,20 @@ async def test_a_handler_gets_the_records_that_its_filter_matches() -> None:
     async def many(batch: comet.RecordBatch[Quote]) -> None:
         seen.append([quote.bid for quote in batch.models()])
 
+    shared = list[float]()
+
+    @app.on("quotes", group="s", shared=True, filter="bid > 11")
+    async def any_member(quote: Quote) -> None:
+        shared.append(quote.bid)
+
     with pytest.raises(comet.MalformedFilter):
         app.on("quotes", filter="bid >")(one)
-    with pytest.raises(InvalidArgument, match="filter is not used with shared"):
-        app.on("quotes", group="s", shared=True, filter="bid > 1")(one)
     quotes = [Quote("ACME", bid, 1) for bid in (9, 11, 12, 10)]
     async with app.test() as test:
         await test.publish_many("quotes", quotes, keys=["a", "a", "b", "a"])
         await test.publish("quotes", Quote("ACME", 13, 1), key="b")
     assert seen == [11, [9, 10]]
+    assert sorted(shared) == [12, 13]
 
 
 @in_loop

@@ -60,6 +60,14 @@ def statistics(**changed: Any) -> dict[str, Any]:
         "links": [{"following": 1, "wanted": 2}],
         "coordinates": [],
         "filters": {"seconds": 1.5, "examined_bytes": 4_096, "unfiltered_batches": 2},
+        "schedules": {
+            "partitions": [{"schedules": 3, "due": 1, "late_s": 0.5}, {"schedules": 4, "due": 2, "late_s": 1.5}],
+            "fired": 9,
+            "skipped": 8,
+            "cancelled": 7,
+            "paused": 6,
+            "put_off": 5,
+        },
         "quotas": {
             "throttled": [{"principal": "client:billing", "seconds": 2.5, "streams": 1}],
             "others_throttled_s": 0.5,
@@ -139,6 +147,15 @@ def test_how_long_acknowledgements_took() -> None:
     bounds = [float(labels[0]) for name, labels in found if name == "comet_broker_ack_seconds_bucket"]
     assert bounds == sorted(bounds)
     assert len(bounds) == BUCKETS
+
+
+def test_schedules_are_summed_over_their_partitions() -> None:
+    found = shown(statistics())
+    assert found["comet_broker_schedules", ()] == 7
+    assert found["comet_broker_schedules_due", ()] == 3
+    assert found["comet_broker_schedules_late_seconds", ()] == 1.5
+    assert found["comet_broker_schedules_fired_total", ()] == 9
+    assert found["comet_broker_schedules_put_off_total", ()] == 5
 
 
 def test_security_is_watched() -> None:

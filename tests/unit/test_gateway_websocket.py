@@ -38,7 +38,7 @@ def connection(messages: list[dict[str, Any]], connections: Connections) -> WebS
     config = GatewayConfig()
     state = SimpleNamespace(
         config=config, hub=None, backend=None, connections=connections, metrics=Metrics(),
-        traffic=Traffic(config.limits), dashboard=None,
+        traffic=Traffic(config.limits), dashboard=None, users=SimpleNamespace(producer_for=lambda *_: None),
     )  # fmt: skip
     scope = {
         "type": "websocket", "app": SimpleNamespace(state=state), "comet.principal": UNRESTRICTED,
