@@ -215,6 +215,42 @@ async def test_a_quote_that_expires_is_no_current_price_any_more(page: Page, sta
             await expect(shown).to_have_text("229.00")
 
 
+async def test_a_market_that_closes_and_opens_is_said_on_an_open_page(page: Page, stage: Stage) -> None:
+    async with feeding(stage) as feed, market_of(stage, feed) as states, latest_of(stage, feed) as latest:
+        for ago in (80, 70, 60):
+            await feed.quote("AAPL", 227.5, ago_s=ago)
+        await feed.past("AAPL", 227.5, 0)  # nothing, but that all is written
+        await page.goto(stage.at(feed.at))
+        await live(page)
+        state, shown = page.locator('[data-field="state"]'), page.locator(".price [data-field]")
+        await expect(state).to_contain_text("feed stopped; last quote at")
+        await expect(shown).to_have_attribute("title", "the last quote has expired")
+        await states.put("DEMO", {"market": "DEMO", "open": False})
+        await expect(state).to_have_text(re.compile(r"^market closed since (\S+ )?\d\d:\d\d$"))
+        await expect(state).to_have_attribute("data-tone", "muted")
+        await expect(shown).to_have_text("no current quote")
+        await expect(shown).to_have_attribute("title", re.compile("^market closed since"))
+        await axe(page)
+        await shot(page, "quotes-closed")
+        await page.set_viewport_size({"width": 390, "height": 900})
+        await shot(page, "quotes-closed-narrow")
+        await states.put("DEMO", {"market": "DEMO", "open": True})
+        await expect(state).to_contain_text("feed stopped; last quote at")
+        await expect(shown).to_have_attribute("title", "the last quote has expired")
+        async with latest.steady("AAPL", 228.0):
+            await expect(state).to_have_text("live")
+
+
+@asynccontextmanager
+async def market_of(stage: Stage, feed: Feed) -> AsyncIterator[comet.KV[dict[str, object]]]:
+    """The state of the market of a feed."""
+    topic = f"{feed.topic}.market"
+    async with comet.Admin(stage.broker) as admin:
+        await admin.create_topic(topic, cleanup_policy="compact")
+    async with comet.KV(stage.broker, topic, type=dict) as states:
+        yield states
+
+
 class Latest(Feed):
     """The latest quotes of a feed, which live for a short time."""
 

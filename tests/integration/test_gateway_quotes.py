@@ -15,7 +15,7 @@ import comet
 import comet.testing
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import GatewayConfig, Limits
-from comet_gateway.dashboard import analytics, candle_history, latest_quotes, quotes
+from comet_gateway.dashboard import analytics, candle_history, key_watcher, market_states, quotes
 from comet_gateway.dashboard.backfill import BackfillRecord, Past, Stretch
 from comet_gateway.dashboard.quotes import QuoteFeed, QuoteFeeds
 from comet_gateway.http.problems import Problem
@@ -409,7 +409,7 @@ async def test_no_change_is_missed_between_the_values_of_keys_and_what_follows()
 
 async def test_without_a_topic_of_latest_quotes_the_newest_record_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also before that topic comes, and after it has gone."""
-    monkeypatch.setattr(latest_quotes, "AGAIN_S", 0.02)
+    monkeypatch.setattr(key_watcher, "AGAIN_S", 0.02)
     async with (
         comet.testing.broker({"quotes": 1}) as broker,
         comet.Admin(broker.address) as admin,
@@ -437,7 +437,7 @@ async def test_without_a_topic_of_latest_quotes_the_newest_record_is_one(monkeyp
 
 
 async def test_latest_quotes_that_cannot_be_read_are_said_and_expire(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latest_quotes, "AGAIN_S", 0.02)
+    monkeypatch.setattr(key_watcher, "AGAIN_S", 0.02)
     async with market() as (broker, _, found), comet.KV(broker.address, "quotes.latest", type=dict) as latest:
         await latest.put("A", price(1.0))
         feed = found.feed("quotes")
@@ -472,3 +472,116 @@ async def test_an_outlier_among_the_latest_quotes_changes_bid_and_ask_alone() ->
             "all is read",
         )
         assert current(look(feed)) == {"A": 100.0}
+
+
+def is_open(feed: QuoteFeed) -> bool | None:
+    found = look(feed).market
+    return None if found is None else found.open
+
+
+@asynccontextmanager
+async def hours(
+    monkeypatch: pytest.MonkeyPatch, partitions: int = 1
+) -> AsyncIterator[tuple[comet.testing.TestBroker, comet.KV[Any], QuoteFeed]]:
+    """A feed of quotes, and the keys of NAME.market, which comes after the feed."""
+    monkeypatch.setattr(key_watcher, "AGAIN_S", 0.02)
+    async with (
+        comet.testing.broker({"quotes": 1}) as broker,
+        comet.Admin(broker.address) as admin,
+        feeds(broker.address) as found,
+    ):
+        feed = found.feed("quotes")
+        await feed.market.watcher.begun.wait()
+        assert (look(feed).market, look(feed).market_failed) == (None, ""), "there is no such topic"
+        await admin.create_topic("quotes.market", partitions=partitions, cleanup_policy="compact")
+        async with comet.KV(broker.address, "quotes.market", type=dict) as states:
+            yield broker, states, feed
+
+
+async def test_a_market_is_open_or_closed_by_the_newest_state_of_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with hours(monkeypatch) as (broker, states, feed):
+        await states.put("DEMO", {"market": "DEMO", "open": True})
+        await until(lambda: is_open(feed) is True, "it is open")
+        await states.put("DEMO", {"market": "DEMO", "open": False})
+        await until(lambda: is_open(feed) is False, "it is closed")
+        closed = look(feed).market
+        entry = await states.get("DEMO")
+        assert entry is not None
+        assert closed == facts.Market(False, entry.timestamp_us)
+
+        await states.put("DEMO", {"market": "DEMO", "open": False})
+        await states.put("NYSE", {"open": True})
+        await until(lambda: is_open(feed) is True, "one of two is open")
+        await states.delete("NYSE")
+        await until(lambda: is_open(feed) is False, "the key is gone")
+        assert look(feed).market == closed, "closed again, it is closed since the first time"
+        async with comet.Admin(broker.address) as admin:
+            await admin.delete_topic("quotes.market")
+        await until(lambda: look(feed).market is None, "the topic is gone")
+
+
+async def test_several_markets_are_closed_since_the_last_one_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with hours(monkeypatch, partitions=3) as (_, states, feed):
+        for name in ("A", "B", "C"):
+            await states.put(name, {"open": True})
+        for name in ("A", "B", "C"):
+            await until(lambda: is_open(feed) is True, "one is open")
+            await states.put(name, {"open": False})
+        await until(lambda: is_open(feed) is False, "all are closed")
+        last = await states.get("C")
+        assert last is not None
+        assert look(feed).market == facts.Market(False, last.timestamp_us)
+        await states.put("A", {"open": True}, ttl_ms=HOUR_MS)
+        await until(lambda: is_open(feed) is True, "one is open again")
+        assert later(feed, 1.5).market == facts.Market(False, last.timestamp_us), "its state has expired"
+
+
+async def test_malformed_states_of_a_market_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with hours(monkeypatch) as (broker, states, feed):
+        async with comet.KV(broker.address, "quotes.market") as raw:
+            await raw.put("OTHER", b"\xff\xfe")
+            await states.put("DEMO", {"open": False})
+            await until(lambda: is_open(feed) is False, "it is closed")
+            for value in (b"", b"[" * 10_000, b"null", b'{"open": 1}', b'{"open": "true"}', b'{"market": "DEMO"}'):
+                await raw.put("DEMO", value)
+                await raw.put("OTHER", value)
+            await states.put("END", {"open": True})
+            await until(lambda: is_open(feed) is True, "all is read")
+            await states.delete("END")
+            await until(lambda: is_open(feed) is False, "the last valid state counts")
+        assert look(feed).market_failed == ""
+
+
+async def test_of_more_markets_than_the_limit_no_state_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(market_states, "MARKETS_MAX", 2)
+    async with hours(monkeypatch) as (_, states, feed):
+        for name in ("A", "B"):
+            await states.put(name, {"open": False})
+        await until(lambda: is_open(feed) is False, "two are closed")
+        for name in ("C", "D", "E"):
+            await states.put(name, {"open": True})
+        await until(lambda: look(feed).market is None, "they are too many")
+        await states.put("A", {"open": True})
+        await until(lambda: feed.market._states["A"][0].open, "all is read")
+        assert look(feed).market is None
+        assert list(feed.market._states) == ["A", "B", "C"]
+
+
+async def test_a_market_whose_state_cannot_be_read_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with hours(monkeypatch) as (_, states, feed):
+        await states.put("DEMO", {"open": False})
+        await until(lambda: is_open(feed) is False, "it is closed")
+        await states.put("GONE", {"open": True})
+        await until(lambda: is_open(feed) is True, "another one is open")
+        with monkeypatch.context() as patched:
+
+            def refuse(*_: object) -> None:
+                raise comet.Unavailable("no leader answers")
+
+            patched.setattr(feed.market.watcher, "_take", refuse)
+            await states.put("DEMO", {"open": False})
+            await until(lambda: look(feed).market_failed == "no leader answers", "the reason is shown")
+            assert look(feed).market is None
+            await states.delete("GONE")
+        await until(lambda: is_open(feed) is False, "it is read again, and the key that is gone is forgotten")
+        assert look(feed).market_failed == ""

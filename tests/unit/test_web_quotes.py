@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from comet_web.document import DASH
-from comet_web.facts import Candles, Quote, Quotes, TapeTrade
+from comet_web.facts import Candles, Market, Quote, Quotes, TapeTrade
 from comet_web.page_request import PageRequest
 from comet_web.views.quotes import view
 
@@ -80,6 +80,53 @@ def test_a_quote_that_has_expired_is_shown_as_no_current_quote() -> None:
     assert euro.cells[1].text == "1.0834"
     soon = view(replace(QUOTES, quotes={"AAPL": replace(gone, expires_us=NOW + 1)}), ASKED).fields
     assert (soon["current"].text, soon["last"].text) == ("yes", "228.50")
+
+
+CLOSED = Market(False, NOW - 3_600_000_000)
+LATER = replace(QUOTES, time_us=NOW + 60_000_000, market=CLOSED)  # the last quote is a minute old
+
+
+def test_a_closed_market_is_shown_in_place_of_a_feed_that_stopped() -> None:
+    state = view(LATER, ASKED).fields["state"]
+    assert (state.text, state.tone) == ("market closed since 20:57", "muted")
+    assert state.title == "2026-11-21 20:57:20.000 UTC"
+    nothing = replace(LATER, quotes={}, last_us=None)
+    assert view(nothing, ASKED).fields["state"] == state, "there are no quotes yet"
+    days = view(replace(LATER, market=Market(False, NOW - 86_400_000_000)), ASKED).fields["state"]
+    assert days.text == "market closed since 2026-11-20 21:57"
+
+
+def test_a_market_that_is_open_or_unknown_changes_nothing() -> None:
+    for market in (None, Market(True, NOW)):
+        assert view(replace(LATER, market=market), ASKED) == view(replace(LATER, market=None), ASKED)
+    assert view(replace(LATER, market=None), ASKED).fields["state"].text.startswith("feed stopped")
+
+
+def test_what_comes_while_the_market_is_closed_is_live() -> None:
+    assert view(replace(QUOTES, market=CLOSED), ASKED).fields["state"].text == "live"
+
+
+def test_a_topic_that_cannot_be_read_is_no_closed_market() -> None:
+    for state in ("absent", "failed", "filling"):
+        found = view(replace(LATER, state=state, quotes={}), ASKED).fields["state"]
+        assert found == view(replace(LATER, state=state, quotes={}, market=None), ASKED).fields["state"]
+    unknown = view(replace(QUOTES, market_failed="no leader answers"), ASKED).fields["left_out"]
+    assert unknown.text == "the state of the market cannot be read: no leader answers"
+
+
+def test_without_a_current_quote_a_closed_market_is_the_reason() -> None:
+    gone = replace(APPLE, expires_us=NOW)
+    since = "market closed since 20:57"
+    expired = replace(LATER, quotes={"AAPL": gone}, others=[("AAPL", CANDLES)])
+    document = view(expired, ASKED)
+    for name in ("last", "last-2"):
+        cell = document.fields[name]
+        assert (cell.text, cell.tone, cell.title) == ("no current quote", "muted", since)
+    listed = document.tables["watchlist"].rows[0].cells[1]
+    assert (listed.text, listed.tone, listed.title) == ("no quote", "muted", f"{since}; last 228.50 at 21:57:19")
+    document = view(replace(expired, market=None), ASKED)
+    assert [document.fields[name].tone for name in ("last", "last-2")] == ["warn", "warn"]
+    assert document.tables["watchlist"].rows[0].cells[1].tone == "warn"
 
 
 def test_a_latest_quote_is_a_link_to_its_key() -> None:

@@ -265,6 +265,12 @@ class Candles:
 
 
 @dataclass(frozen=True, slots=True)
+class Market:
+    open: bool
+    since_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class Quotes:
     """A topic of quotes and its state at the gateway."""
 
@@ -281,6 +287,8 @@ class Quotes:
     offset: int | None = None
     latest_topic: str = ""  # the topic whose keys have the latest quotes; empty: they are the newest records
     latest_failed: str = ""  # why that topic cannot be read now
+    market: Market | None = None  # None: unknown, or no topic tells it
+    market_failed: str = ""  # why that topic cannot be read now
     since_us: int | None = None  # start of the known history
     bounded: str = ""  # why it reaches no further back
     records: int = 0

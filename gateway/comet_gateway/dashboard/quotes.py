@@ -4,6 +4,7 @@
                           ├─► symbols: candles of 1 s and 1 min, trades
     log ──► history  ─────┘
     keys of NAME.latest ────► symbols: the latest quote, and when it expires
+    keys of NAME.market ────► whether the market is open
 
 Where no topic NAME.latest exists, a symbol's latest quote is the newest of its records. How far the history reaches,
 and why not further: see `backfill`.
@@ -33,7 +34,8 @@ from comet_gateway.dashboard.candles import (
     tick_of,
     trade_of,
 )
-from comet_gateway.dashboard.latest_quotes import Entry, LatestQuotes
+from comet_gateway.dashboard.key_watcher import Entry, KeyWatcher
+from comet_gateway.dashboard.market_states import MarketStates
 from comet_gateway.dashboard.price_check import PriceCheck
 from comet_gateway.dashboard.trade_tape import TradeTape
 from comet_gateway.http.problems import Problem
@@ -89,7 +91,8 @@ class QuoteFeed:
         self._cursor = ""  # start of the subscription
         self._newest: Slice | None = None  # the last slice since
         self._latest_checks: dict[str, PriceCheck] = {}  # by symbol, of latest quotes
-        self.latest = LatestQuotes(topic, backend.key_tables, self._take_latest, self._know_latest)
+        self.latest = KeyWatcher(f"{topic}.latest", backend.key_tables, self._take_latest, self._know_latest)
+        self.market = MarketStates(topic, backend.key_tables, clock_us)
         self.analytics = Analytics(topic, hub, backend, limits, clock_us)
         self._task = asyncio.create_task(self._run(), name=f"gateway: quotes of {topic}")
         self._filling: asyncio.Task[None] | None = None  # once: the history stays after a resubscription
@@ -102,6 +105,7 @@ class QuoteFeed:
             self._filling.cancel()
             await asyncio.wait([self._filling])
         await self.latest.close()
+        await self.market.watcher.close()
         await self.analytics.close()
 
     # ---- following
@@ -325,6 +329,8 @@ class QuoteFeed:
             offset=offset,
             latest_topic=self.latest.topic if self.latest.followed else "",
             latest_failed=self.latest.failed,
+            market=self.market.state(now_us),
+            market_failed=self.market.watcher.failed,
             since_us=since_us,
             bounded="" if reach is None else reach.bounded,
             records=self.records,
@@ -465,6 +471,7 @@ async def quotes(sources: Sources, request: PageRequest) -> facts.Quotes:
         async with asyncio.timeout(FIRST_WAIT_S):
             await feed.begun.wait()
             await feed.latest.begun.wait()
+            await feed.market.watcher.begun.wait()
             if request.first:  # without scripts no update would come
                 await feed.analytics.begun.wait()
     except TimeoutError:

@@ -17,7 +17,6 @@ from comet_web.views.quotes_cells import DIGITS_MAX, clock, digits_of, moment, p
 
 STOPPED_US: Final = 5_000_000  # without a quote until the feed counts as stopped
 OLD_US: Final = 30_000_000  # older prices are greyed
-NO_QUOTE: Final = Cell("no current quote", tone="warn", title="the last quote has expired")
 
 COLUMNS: Final = (
     Column("symbol", "Symbol"),
@@ -52,7 +51,7 @@ WATCHED_MAX: Final = 200  # symbols in an address
 
 def view(facts: Quotes, request: PageRequest) -> Document:
     watched = watched_of(facts.quotes, request)
-    rows = [_row(quote, facts.time_us, request) for quote in watched.values()]
+    rows = [_row(quote, facts, request) for quote in watched.values()]
     watch = shaped("watchlist", COLUMNS, rows, request, sort="symbol")
     return Document(
         facts.time_us,
@@ -62,7 +61,7 @@ def view(facts: Quotes, request: PageRequest) -> Document:
             **_chosen(facts, request),
             **_others(facts),
             **_watching(facts, watched),
-            **analytics.fields(facts, stopped=stopped(facts)),
+            **analytics.fields(facts, silence=_silence(facts)),
         },
         {"watchlist": watch, "tape": _tape(facts, request), **analytics.tables(facts, request)},
         quotes_charts.charts(facts, request),
@@ -77,6 +76,21 @@ def watched_of(quotes: Mapping[str, Quote], request: PageRequest) -> Mapping[str
 
 def stopped(facts: Quotes) -> bool:
     return facts.state == "live" and facts.last_us is not None and facts.time_us - facts.last_us > STOPPED_US
+
+
+def _closed(facts: Quotes) -> str:
+    """Since when the market is closed; empty if it is open, or unknown."""
+    if facts.market is None or facts.market.open:
+        return ""
+    since, today = numbers.moment_text(facts.market.since_us), numbers.moment_text(facts.time_us)
+    return f"market closed since {since[11:16] if since[:10] == today[:10] else since[:16]}"
+
+
+def _silence(facts: Quotes) -> str:
+    """Why no quotes come, if none do."""
+    if not stopped(facts):
+        return ""
+    return "the market is closed" if _closed(facts) else "the feed has stopped too"
 
 
 # ---- the source and its state
@@ -108,6 +122,8 @@ def _state(facts: Quotes) -> Cell:
         return Cell("cannot be read", tone="bad", title=facts.reason)
     if facts.state == "filling":
         return Cell("loading history", tone="info")
+    if facts.market is not None and _closed(facts) and (stopped(facts) or not facts.quotes):
+        return Cell(_closed(facts), tone="muted", title=numbers.moment_text(facts.market.since_us))
     if not facts.quotes:
         return Cell("no quotes yet", tone="warn")
     if stopped(facts) and facts.last_us:
@@ -143,6 +159,8 @@ def _left_out(facts: Quotes) -> str:
         parts.append(f"{numbers.counted(facts.symbols_left_out, 'symbol')} beyond the limit not shown")
     if facts.latest_failed:
         parts.append(f"the latest quotes cannot be read: {facts.latest_failed}")
+    if facts.market_failed:
+        parts.append(f"the state of the market cannot be read: {facts.market_failed}")
     if facts.lost:
         parts.append(f"{numbers.counted(facts.lost, 'record')} skipped: the gateway could not keep up")
     return "; ".join(parts)
@@ -173,13 +191,18 @@ def _chosen(facts: Quotes, request: PageRequest) -> dict[str, Cell]:
         "forming": Cell("") if old else quotes_charts.forming(facts.candles, analytics.lines(facts, request)),
     }
     if _expired(quote, facts.time_us):
-        found |= {"current": Cell("no"), "last": NO_QUOTE, "change": _last_known(quote), "forming": Cell("")}
+        found |= {"current": Cell("no"), "last": _no_quote(facts), "change": _last_known(quote), "forming": Cell("")}
         found |= dict.fromkeys(("bid", "ask", "spread"), UNKNOWN)
     return found
 
 
 def _expired(quote: Quote, time_us: int) -> bool:
     return 0 < quote.expires_us <= time_us
+
+
+def _no_quote(facts: Quotes) -> Cell:
+    closed = _closed(facts)
+    return Cell("no current quote", tone="muted" if closed else "warn", title=closed or "the last quote has expired")
 
 
 def _last_known(quote: Quote) -> Cell:
@@ -212,7 +235,7 @@ def _others(facts: Quotes) -> dict[str, Cell]:
         found |= {
             f"symbol-{number}": Cell(symbol),
             f"current-{number}": Cell("no" if expired else "yes"),
-            f"last-{number}": NO_QUOTE if expired else price(quote.last, digits),
+            f"last-{number}": _no_quote(facts) if expired else price(quote.last, digits),
             f"change-{number}": _last_known(quote) if expired else _change(quote, digits, percent=True),
             f"forming-{number}": Cell("") if expired or stopped(facts) else quotes_charts.forming(candles, []),
         }
@@ -286,15 +309,16 @@ def age(time_us: int, heard_us: int) -> Cell:
     return Cell(seconds_text(float(seconds)), seconds, title=numbers.moment_text(heard_us))
 
 
-def _row(quote: Quote, time_us: int, request: PageRequest) -> Row:
-    digits = digits_of(quote)
+def _row(quote: Quote, facts: Quotes, request: PageRequest) -> Row:
+    digits, time_us, closed = digits_of(quote), facts.time_us, _closed(facts)
     old = "muted" if time_us - quote.heard_us > OLD_US else ""
     prices = (
         price(quote.last, digits, old), _change(quote, digits), _percent(quote), price(quote.bid, digits, old),
         price(quote.ask, digits, old), _spread(quote, digits),
     )  # fmt: skip
     if _expired(quote, time_us):
-        none = Cell("no quote", tone="warn", title=f"no current quote; {_last_known(quote).text}")
+        why = f"{closed or 'no current quote'}; {_last_known(quote).text}"
+        none = Cell("no quote", tone="muted" if closed else "warn", title=why)
         prices = (none, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
     cells = (
         Cell(quote.symbol),

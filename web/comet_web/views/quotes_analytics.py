@@ -108,8 +108,8 @@ class AnalyticsHealth:
     why: str = ""
 
 
-def fields(facts: Quotes, *, stopped: bool) -> dict[str, Cell]:
-    health = health_of(facts, stopped=stopped)
+def fields(facts: Quotes, *, silence: str) -> dict[str, Cell]:
+    health = health_of(facts, silence=silence)
     behind = behind_us(facts)
     return {
         "analytics": Cell("yes" if there(facts) else "no"),
@@ -195,8 +195,8 @@ def behind_us(facts: Quotes) -> int | None:
     return max(0, quoted_us - leading.event_us)
 
 
-def health_of(facts: Quotes, *, stopped: bool) -> AnalyticsHealth:
-    """The health of the job; `stopped`: the feed has stopped."""
+def health_of(facts: Quotes, *, silence: str) -> AnalyticsHealth:
+    """The health of the job; `silence`: why no quotes come."""
     found = facts.analytics
     if not there(facts):
         return AnalyticsHealth("not started", "muted", late=True)
@@ -213,9 +213,7 @@ def health_of(facts: Quotes, *, stopped: bool) -> AnalyticsHealth:
     silent_us = facts.time_us - found.heard_us
     if silent_us > SILENT_US:
         since = f"No report from the job since {clock(found.heard_us)} UTC"
-        return AnalyticsHealth(
-            "silent", "warn", late=True, why=f"{since}; the feed has stopped too." if stopped else f"{since}."
-        )
+        return AnalyticsHealth("silent", "warn", late=True, why=f"{since}; {silence}." if silence else f"{since}.")
     behind = behind_us(facts)
     if behind is None:
         return _not_yet(jobs)

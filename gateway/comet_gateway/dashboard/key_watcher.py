@@ -1,4 +1,5 @@
-"""The latest quotes of a topic NAME: the keys of the compacted topic NAME.latest, if it exists. Owned by a `QuoteFeed`.
+"""The last value of each key of a compacted topic that may be missing. Two stand beside a topic of quotes NAME: the
+latest quotes in NAME.latest, and the state of the market in NAME.market.
 
     KV.watch ─► the last value of each key, by the leaders' tables ─► complete ─► every change
 
@@ -25,9 +26,10 @@ AGAIN_S: Final = 2.0  # between two attempts, also while there is no such topic
 Entry = comet.KVEntry[bytes]
 
 
-class LatestQuotes:
-    """`take` gets each entry, and whether it is a change, and returns its symbol. `complete` gets the symbols that have
-    a value, once all are known."""
+class KeyWatcher:
+    """Follows the values of one topic; owned by their user. `take` gets each entry, and whether it is a change, and
+    returns the name that the user has for its key, None if it has none. `complete` gets the names that have a value,
+    once all are known."""
 
     def __init__(
         self,
@@ -36,14 +38,14 @@ class LatestQuotes:
         take: Callable[[Entry, bool], str | None],
         complete: Callable[[Collection[str]], None],
     ) -> None:
-        self.topic = f"{topic}.latest"
-        self.followed = False  # the topic exists, and the latest quotes are its values
+        self.topic = topic
+        self.followed = False  # the topic exists
         self.failed = ""  # the reason why its values are not followed now
         self.begun = asyncio.Event()  # they were read, or cannot be
         self._tables = tables
         self._take = take
         self._complete = complete
-        self._task = asyncio.create_task(self._run(), name=f"gateway: latest quotes of {topic}")
+        self._task = asyncio.create_task(self._run(), name=f"gateway: keys of {topic}")
 
     async def close(self) -> None:
         self._task.cancel()
@@ -67,18 +69,18 @@ class LatestQuotes:
         except Problem as problem:
             return problem.detail
         except Exception:
-            log.exception("gateway: the latest quotes in %s cannot be followed", self.topic)
+            log.exception("gateway: the keys of %s cannot be followed", self.topic)
         return "unexpected error; see the gateway's log"
 
     async def _follow(self) -> None:
         async with self._tables.of(self.topic) as kv, kv.watch() as changes:
-            symbols: set[str | None] = set()
+            names: set[str | None] = set()
             async for entry in changes:
                 self.followed, self.failed = True, ""
                 if entry is None:
-                    self._complete({symbol for symbol in symbols if symbol is not None})
+                    self._complete({name for name in names if name is not None})
                     self.begun.set()
                 elif changes.complete:
                     self._take(entry, True)
                 else:
-                    symbols.add(self._take(entry, False))
+                    names.add(self._take(entry, False))
