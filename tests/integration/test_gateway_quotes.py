@@ -520,6 +520,16 @@ async def test_a_market_is_open_or_closed_by_the_newest_state_of_its_key(monkeyp
         await until(lambda: look(feed).market is None, "the topic is gone")
 
 
+async def test_the_first_answer_of_the_page_has_the_state_of_the_market(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotes, "FIRST_WAIT_S", WITHIN_S)
+    async with hours(monkeypatch) as (broker, states, _), feeds(broker.address) as found:
+        await states.put("DEMO", {"open": False})
+        sources: Any = SimpleNamespace(part=lambda _: found, config=GatewayConfig(bootstrap=broker.address))
+        seen = await quotes.quotes(sources, PageRequest("/quotes"))
+        assert seen.market is not None
+        assert not seen.market.open
+
+
 async def test_several_markets_are_closed_since_the_last_one_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with hours(monkeypatch, partitions=3) as (_, states, feed):
         for name in ("A", "B", "C"):

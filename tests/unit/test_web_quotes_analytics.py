@@ -9,7 +9,7 @@ import pytest
 
 from comet_web.delta import delta
 from comet_web.document import DASH, Document
-from comet_web.facts import Candles, Quote, Quotes
+from comet_web.facts import Candles, Market, Quote, Quotes
 from comet_web.facts_analytics import Alert, Analytics, Bar, Job, Lines, Stat
 from comet_web.page_request import PageRequest
 from comet_web.views.quotes import view
@@ -136,6 +136,8 @@ def test_of_one_query_that_is_late_only_its_results_are_grey() -> None:
 def test_a_job_that_is_silent_because_the_feed_is() -> None:
     later = view(replace(QUOTES, time_us=NOW + 60 * SECOND), ASKED)
     assert health(later)[2].endswith("since 21:57:19 UTC; the feed has stopped too.")
+    closed = view(replace(QUOTES, time_us=NOW + 60 * SECOND, market=Market(False, NOW)), ASKED)
+    assert health(closed)[2].endswith("since 21:57:19 UTC; the market is closed.")
     assert later.fields["analytics-delay"].tone == "muted"
     table = later.tables["job"]
     states = [row.cells[1].tone for row in table.rows]
