@@ -522,8 +522,17 @@ async def test_a_market_is_open_or_closed_by_the_newest_state_of_its_key(monkeyp
 
 async def test_the_first_answer_of_the_page_has_the_state_of_the_market(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotes, "FIRST_WAIT_S", WITHIN_S)
+    follow = key_watcher.KeyWatcher._follow
     async with hours(monkeypatch) as (broker, states, _), feeds(broker.address) as found:
         await states.put("DEMO", {"open": False})
+
+        async def follow_last(watcher: key_watcher.KeyWatcher) -> None:
+            if watcher.topic == "quotes.market":
+                await found.feed("quotes").begun.wait()
+                await found.feed("quotes").latest.begun.wait()
+            await follow(watcher)
+
+        monkeypatch.setattr(key_watcher.KeyWatcher, "_follow", follow_last)
         sources: Any = SimpleNamespace(part=lambda _: found, config=GatewayConfig(bootstrap=broker.address))
         seen = await quotes.quotes(sources, PageRequest("/quotes"))
         assert seen.market is not None

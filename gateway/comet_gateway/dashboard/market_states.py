@@ -19,11 +19,11 @@ from comet_web import facts
 MARKETS_MAX: Final = 100  # of one topic; with more the state is unknown
 
 
-class _Wire(msgspec.Struct):
+class _MarketValue(msgspec.Struct):
     open: bool
 
 
-_decode = msgspec.json.Decoder(_Wire).decode
+_decode = msgspec.json.Decoder(_MarketValue).decode
 
 
 class MarketStates:
