@@ -528,11 +528,12 @@ async def test_the_first_answer_of_the_page_has_the_state_of_the_market(monkeypa
 
         async def follow_last(watcher: key_watcher.KeyWatcher) -> None:
             if watcher.topic == "quotes.market":
-                await found.feed("quotes").begun.wait()
-                await found.feed("quotes").latest.begun.wait()
+                await feed.begun.wait()
+                await feed.latest.begun.wait()
             await follow(watcher)
 
         monkeypatch.setattr(key_watcher.KeyWatcher, "_follow", follow_last)
+        feed = found.feed("quotes")
         sources: Any = SimpleNamespace(part=lambda _: found, config=GatewayConfig(bootstrap=broker.address))
         seen = await quotes.quotes(sources, PageRequest("/quotes"))
         assert seen.market is not None
