@@ -53,11 +53,8 @@ class FollowerState:
         self.truncating = False  # a worker is truncating the log: nothing else may touch it
         self.gave_up: GivenUp | None = None  # records that an operator has given up; they are truncated
         self.conflict: Conflict | None = None  # the reason for which it does not follow its leader
-        self.copied = (
-            0,
-            0,
-            0,
-        )  # leader's epoch, rewrites of its log, and the offset from which this one has all of that
+        # The leader's epoch, the rewrites of its log, and the offset from which this one has all of that.
+        self.copied = (0, 0, 0)
         self.whole_from = 0  # the leader's clean end: a log that ends below it is not whole
         self._partition = partition
 
