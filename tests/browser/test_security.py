@@ -29,7 +29,7 @@ from tests.robustness.gateway_process import GatewayProcess
 from tests.waiting import until
 
 ROLES = ("viewer", "operator", "admin")
-PARAMETERS = {"topic": "orders", "group": "engine", "broker": "1"}
+PARAMETERS = {"topic": "orders", "group": "engine", "broker": "1", "schedule": "report"}
 BLOCKED = (
     "Failed to load resource", "blocked by CORS policy", "WebSocket connection to", "frame-ancestors", "net::ERR_",
 )  # fmt: skip
@@ -354,7 +354,8 @@ async def test_markup_is_text_on_every_page(context: Watched, page: Page, stage:
     await expect(page.get_by_role("main")).to_be_visible()
     assert await _made(page) == []
     hostile = quote(MARKUP, safe="")
-    await page.goto(stage.at(f"{_address(one.path, topic=hostile, group=hostile, broker=hostile)}?filter={hostile}"))
+    address = _address(one.path, topic=hostile, group=hostile, broker=hostile, schedule=hostile)
+    await page.goto(stage.at(f"{address}?filter={hostile}"))
     await expect(page.get_by_role("main")).to_be_visible()
     assert await _made(page) == []
     assert await page.title() != "stolen"
