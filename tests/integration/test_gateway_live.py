@@ -90,8 +90,12 @@ async def test_a_socket_carries_a_page_a_channel_and_a_topic_at_once() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 async def test_every_page_is_as_the_schema_says(page: Page) -> None:
     """`Socket` checks each frame against it."""
+    names = {"topic": "quotes", "broker": "1", "group": "g", "schedule": "report"}
     async with live_gateway(["quotes"]) as gateway, gateway.socket() as one:
-        address = page.path.replace("{topic}", "quotes").replace("{broker}", "1").replace("{group}", "g")
+        if "{schedule}" in page.path:
+            async with comet.Admin(gateway.broker) as admin:
+                await admin.schedules.put_schedule("quotes", "report", "every 1h", value=b"{}")
+        address = page.path.format(**names)
         await one.say(type="subscribe", id="p", page=address)
         frame = await one.hear()
         if frame["type"] == "page":

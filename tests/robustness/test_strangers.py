@@ -59,7 +59,7 @@ WITHOUT_RULES: Final = {
     f"/comet.v1.{call}"
     for call in (
         *("Comet/FetchMetadata", "Comet/FindCoordinator", "Comet/Stream"),
-        *("Admin/ListTopics", "Admin/ListGroups", "Admin/CheckAccess"),
+        *("Admin/ListTopics", "Admin/ListGroups", "Admin/ListSchedules", "Admin/CheckAccess"),
     )
 }
 # Frames that name nothing; those of transactions are refused as such, and metadata is what its call answers.
