@@ -83,6 +83,14 @@ CALL_RIGHTS: Final[dict[str, tuple[Right, ...]]] = {
     "Admin/GetCalendar": (LOOKER,),
     "Admin/PutCalendar": (OPERATOR,),
     "Admin/DeleteCalendar": (OPERATOR,),
+    "Admin/ListSchedules": (),
+    "Admin/GetSchedule": (READ,),
+    "Admin/PutSchedules": (WRITE,),
+    "Admin/CancelSchedule": (WRITE,),
+    "Admin/PauseSchedule": (WRITE,),
+    "Admin/ResumeSchedule": (WRITE,),
+    "Admin/RunSchedule": (WRITE,),
+    "Admin/MoveSchedule": (WRITE,),
 }
 
 
