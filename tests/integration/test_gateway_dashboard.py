@@ -23,7 +23,7 @@ from tests.integration.live_gateway import PATIENCE_S, Gateway, live_gateway
 from tests.integration.test_gateway_mounted import mounted
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8", "accept-encoding": "identity"}
-PARTS = {"topic": "quotes", "group": "engine", "broker": "1"}
+PARTS = {"topic": "quotes", "group": "engine", "broker": "1", "schedule": "report"}
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
