@@ -16,7 +16,7 @@ from google.protobuf.message_factory import GetMessageClass
 import comet
 from comet.admin.acts import ACTS
 from comet.security.certificates import Authority, Issued
-from comet.v1 import admin_pb2, groups_pb2, records_pb2, types_pb2
+from comet.v1 import admin_pb2, groups_pb2, records_pb2, schedules_pb2, types_pb2
 from comet.wire.grpc_channel import GrpcChannel
 from comet.wire.protobuf import error_from_pb
 from comet.wire.tls import TlsFiles
@@ -201,6 +201,26 @@ async def test_a_call_needs_exactly_its_rights(broker: Secured) -> None:
             assert await broker.code_of_call(path, request, response) in DENIED, (path, missing)
         await broker.allow(rights)
         assert await broker.code_of_call(path, request, response) not in DENIED, path
+
+
+async def test_a_client_neither_lists_schedules_of_others_nor_makes_them_for_others(broker: Secured) -> None:
+    """Also not with what only brokers say to each other."""
+    await broker.admin.schedules.put_schedule("secret", "hidden", "every 1h", value=b"v", key=b"k")
+    await broker.allow([WRITE, READ])
+    for index in range(4):
+        for forwarded in (False, True):
+            request = schedules_pb2.ListSchedulesRequest(partition=index, forwarded=forwarded)
+            found = await broker.channel.unary(
+                "comet.v1.Admin/ListSchedules", request, schedules_pb2.ListSchedulesResponse, 20.0
+            )
+            assert isinstance(found, schedules_pb2.ListSchedulesResponse)
+            assert [one.id for one in found.schedules] == []
+    forged = schedules_pb2.Schedule(id="mine", spec="every 1h", author="client:admin", author_roles=["admins"])
+    put = schedules_pb2.PutSchedulesRequest(
+        topic=TOPIC, schedules=[schedules_pb2.SchedulePut(schedule=forged)], forwarded=True
+    )
+    await broker.channel.unary("comet.v1.Admin/PutSchedules", put, schedules_pb2.PutSchedulesResponse, 20.0)
+    assert (await broker.admin.schedules.get_schedule(TOPIC, "mine")).schedule.author == ME
 
 
 # What each right holds beside itself.

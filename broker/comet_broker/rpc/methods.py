@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -40,6 +40,8 @@ ADMIN = "comet.v1.Admin"
 REPLICATION = "comet.v1.Replication"
 COORDINATION = "comet.v1.Coordination"
 # Served even while the metadata store is not trusted.
+# Of acts with records: a schedule counts for its author's quota as a record that is published does.
+CARRIES: Mapping[str, Carries] = {"PutSchedules": "in", "GetSchedule": "out"}
 FROM_BROKERS = {"PutSchedules": "forwarded"}  # then its authors are not the caller
 ALWAYS = {"Warn", *(act.name for act in ACTS.values() if act.always)}
 
@@ -149,7 +151,14 @@ def methods(services: Services, check_trust: Callable[[], None]) -> list[Method]
         Method(COMET, "Acquire", groups.AcquireRequest, acquire_calls.acquire, "out"),
         Method(COMET, "Acknowledge", groups.AcknowledgeRequest, acquire_calls.acknowledge),
         *(
-            Method(ADMIN, act.name, act.request, _handler(services, act), from_brokers=FROM_BROKERS.get(act.name, ""))
+            Method(
+                ADMIN,
+                act.name,
+                act.request,
+                _handler(services, act),
+                CARRIES.get(act.name, "nothing"),
+                from_brokers=FROM_BROKERS.get(act.name, ""),
+            )
             for act in ACTS.values()
         ),
     ]

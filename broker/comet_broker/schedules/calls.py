@@ -150,11 +150,17 @@ class AdminSchedules:
         return pb.SchedulePutResult(schedule=found, created=created)
 
     async def _create_topic(self) -> None:
-        """Creates the topic, if the cluster has none. Two brokers may try at once."""
+        """Creates the topic, if the cluster has none. Two brokers may try at once. A cluster that is still starting has
+        to wait, so that no schedule is on fewer brokers than other records."""
         state = self._view.state
         if SCHEDULES_TOPIC in state.topics:
             return
-        replicas = max(1, min(REPLICAS, len(state.brokers), self._env.config.default_replicas))
+        replicas = min(REPLICAS, self._env.config.default_replicas)
+        if len(state.brokers) < replicas:
+            raise Unavailable(
+                f"topic {SCHEDULES_TOPIC} is created once {replicas} brokers are there, and {len(state.brokers)} are",
+                retry_after_ms=500,
+            )
         settings = {
             "cleanup_policy": "compact",
             "delete_retention_ms": TOMBSTONES_MS,
@@ -230,12 +236,13 @@ class AdminSchedules:
             raise InvalidArgument(f"the limit of a list is at most {limits.SCHEDULES_LISTED_MAX}")
         if request.prefix and not request.topic:
             raise InvalidArgument("a prefix of ids goes with a topic")
+        access = caller()  # another broker may read everything, and leaves out what its own caller may not
         if request.HasField("partition"):
-            return await page_of(await self._ready(request.partition), request)
-        if not self._topics.exists(SCHEDULES_TOPIC):
-            return pb.ListSchedulesResponse()
-        pages = await asyncio.gather(*(self._page(index, request) for index in range(PARTITIONS)))
-        access = caller()
+            pages = [await page_of(await self._ready(request.partition), request)]
+        elif self._topics.exists(SCHEDULES_TOPIC):
+            pages = await asyncio.gather(*(self._page(index, request) for index in range(PARTITIONS)))
+        else:
+            pages = []
         return merged(pages, request.limit or 100, lambda topic: access.allows("read", "topic", topic))
 
     async def _page(self, index: int, request: pb.ListSchedulesRequest) -> pb.ListSchedulesResponse:

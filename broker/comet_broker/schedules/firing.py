@@ -44,6 +44,9 @@ log = logging.getLogger(__name__)
 
 BACK_OFF_S: Final = 0.5  # of a topic that cannot be written
 BACK_OFF_S_MAX: Final = 10.0
+HEADER_BYTES: Final = 128  # that firing adds to a record, about; it also bounds how many small records come at once
+
+assert limits.SCHEDULE_TICK_BYTES_MAX // HEADER_BYTES + limits.SCHEDULE_TICK_MAX <= limits.PUBLISH_RECORDS_MAX
 
 
 class Targets(Protocol):
@@ -152,7 +155,7 @@ class Firing:
         first: list[Coroutine[Any, Any, None]] = []  # topics without transactions
         room = limits.SCHEDULE_TICK_BYTES_MAX
         for key, schedule in found.items():
-            size = max(schedule.record.ByteSize(), 1)
+            size = schedule.record.ByteSize() + HEADER_BYTES
             most = min(max(room // size, 1), limits.SCHEDULE_LATE_RECORDS_MAX)
             refusal = self._targets.refusal(schedule)
             done = Fired((), paused(schedule, refusal)) if refusal else fired(schedule, now_us, calendars, most)

@@ -225,7 +225,7 @@ class LatestQuote:
         self.bid, self.ask = tick.bid, tick.ask
         self.heard_us = heard_us
         self.expires_us = 0  # never
-        self.position = NEVER, NEVER  # partition and offset; of a topic of latest quotes, the offset alone
+        self.position = NEVER, NEVER  # partition and offset; latest quotes have no partition
 
     def put(self, tick: Tick, heard_us: int, expires_us: int, position: tuple[int, int]) -> None:
         self.tick = tick

@@ -21,7 +21,7 @@ from comet_gateway.http.problems import Problem
 
 log = logging.getLogger("comet.gateway")
 
-AGAIN_S: Final = 2.0  # between two attempts, also while there is no such topic
+AGAIN_S: Final = 2.0  # between two attempts; a missing topic is tried again, too
 
 Entry = comet.KVEntry[bytes]
 
@@ -58,7 +58,7 @@ class KeyWatcher:
             await asyncio.sleep(AGAIN_S)
 
     async def _try(self) -> str:
-        """Follows the values; returns the reason why it ended, empty if there is no such topic."""
+        """Follows the values. Returns the reason for its end; empty: the topic does not exist."""
         try:
             await self._follow()
         except TopicNotFound:

@@ -90,7 +90,7 @@ class QuoteFeed:
         self._began_us = 0
         self._cursor = ""  # start of the subscription
         self._newest: Slice | None = None  # the last slice since
-        self._latest_checks: dict[str, PriceCheck] = {}  # by symbol, of latest quotes
+        self._latest_checks: dict[str, PriceCheck] = {}  # of the latest quotes, by symbol
         self.latest = KeyWatcher(f"{topic}.latest", backend.key_tables, self._take_latest, self._know_latest)
         self.market = MarketStates(topic, backend.key_tables, clock_us)
         self.analytics = Analytics(topic, hub, backend, limits, clock_us)

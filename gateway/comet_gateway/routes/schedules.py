@@ -135,43 +135,24 @@ async def cancel_schedule(
     return document(done)
 
 
-@act_route(router, "pauseSchedule", response_model=model_of(comet.ScheduleChange), responses=_CHANGED)
-async def pause_schedule(
-    admin: AdminClient,
-    topic: TopicName,
-    schedule: ScheduleId,
-    response: Response,
-    if_match: IfMatch = "",
-    dry_run: DryRun = False,
-) -> dict[str, Any]:
-    revision = _revision(if_match)
-    return _answer(await admin.schedules.pause_schedule(topic, schedule, revision=revision, dry_run=dry_run), response)
+def _add_change(change: str) -> None:
+    """The route of pause, resume or run."""
+
+    @act_route(router, f"{change}Schedule", response_model=model_of(comet.ScheduleChange), responses=_CHANGED)
+    async def change_schedule(
+        admin: AdminClient,
+        topic: TopicName,
+        schedule: ScheduleId,
+        response: Response,
+        if_match: IfMatch = "",
+        dry_run: DryRun = False,
+    ) -> dict[str, Any]:
+        act = getattr(admin.schedules, f"{change}_schedule")
+        return _answer(await act(topic, schedule, revision=_revision(if_match), dry_run=dry_run), response)
 
 
-@act_route(router, "resumeSchedule", response_model=model_of(comet.ScheduleChange), responses=_CHANGED)
-async def resume_schedule(
-    admin: AdminClient,
-    topic: TopicName,
-    schedule: ScheduleId,
-    response: Response,
-    if_match: IfMatch = "",
-    dry_run: DryRun = False,
-) -> dict[str, Any]:
-    revision = _revision(if_match)
-    return _answer(await admin.schedules.resume_schedule(topic, schedule, revision=revision, dry_run=dry_run), response)
-
-
-@act_route(router, "runSchedule", response_model=model_of(comet.ScheduleChange), responses=_CHANGED)
-async def run_schedule(
-    admin: AdminClient,
-    topic: TopicName,
-    schedule: ScheduleId,
-    response: Response,
-    if_match: IfMatch = "",
-    dry_run: DryRun = False,
-) -> dict[str, Any]:
-    revision = _revision(if_match)
-    return _answer(await admin.schedules.run_schedule(topic, schedule, revision=revision, dry_run=dry_run), response)
+for _change in ("pause", "resume", "run"):
+    _add_change(_change)
 
 
 @act_route(router, "moveSchedule", response_model=model_of(comet.ScheduleChange), responses=_CHANGED)
