@@ -37,7 +37,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 TOPIC: Final = "orders"
 CLEARTEXT: Final = "the-value-that-only-its-reader-may-see"
-SHOWN: Final = tuple(page.path.format(topic=TOPIC, broker=1, partition=0, group="none", schedule="none") for page in PAGES)
+SHOWN: Final = tuple(
+    page.path.format(topic=TOPIC, broker=1, partition=0, group="none", schedule="none") for page in PAGES
+)
 DOCUMENTS: Final = (
     "/metrics", "/openapi.json",
     *(f"/v1/{name}" for name in ("cluster", "brokers/1/statistics", "rules", "access-keys", "topics")),

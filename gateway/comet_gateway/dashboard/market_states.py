@@ -33,7 +33,7 @@ class MarketStates:
         self._states: dict[str, tuple[facts.Market, int]] = {}  # by key, with the time when the value expires
 
     def state(self, now_us: int) -> facts.Market | None:
-        """Closed if all markets are, since the last of them closed; else open. None: unknown, or the topic is missing."""
+        """Closed if all markets are, since the last one closed; else open. None: unknown, or the topic is missing."""
         if not self.watcher.followed or self.watcher.failed or len(self._states) > MARKETS_MAX:
             return None
         states = [market for market, expires_us in self._states.values() if not 0 < expires_us <= now_us]
