@@ -21,7 +21,7 @@ from tests.browser.axe import axe
 from tests.browser.conftest import TOLD_S, Stage, Watched, live, settled, shot, watched
 from tests.browser.seed import MARKUP
 from tests.browser.test_topic import guarded, token
-from tests.waiting import until_answered
+from tests.waiting import pace, until_answered
 
 T = TypeVar("T")
 _NUMBERS = count(1)
@@ -423,6 +423,44 @@ async def test_a_schedule_is_changed_at_the_revision_shown(
     found = await stored(stage, topic)
     assert (found.schedule.spec, found.value, found.key) == ("every 2h", b'{"a": 2.75}', None)
     await expect(page.locator("[data-content] .tree")).to_contain_text("a: 2.75")
+
+
+async def test_a_change_before_the_first_update_of_the_page_shows_its_record(
+    page: Page, stage: Stage, topic: str
+) -> None:
+    """The page is rendered and its record read; then the schedule changes; only then the socket of the page opens."""
+    await page.add_init_script(
+        """const Real = window.WebSocket;
+        window.opened = new Promise((go) => { window.openSockets = go; });
+        window.WebSocket = class extends EventTarget {
+            constructor(...given) {
+                super();
+                window.opened.then(() => {
+                    this.real = new Real(...given);
+                    for (const kind of ["open", "message", "close", "error"])
+                        this.real.addEventListener(kind, (event) => this.pass(kind, event));
+                });
+            }
+            pass(kind, event) {
+                this[`on${kind}`]?.(event);
+                this.dispatchEvent(new event.constructor(kind, event));
+            }
+            get readyState() { return this.real ? this.real.readyState : 0; }
+            get bufferedAmount() { return this.real?.bufferedAmount ?? 0; }
+            send(data) { this.real?.send(data); }
+            close(...given) { this.real?.close(...given); }
+        };
+        for (const [name, value] of [["CONNECTING", 0], ["OPEN", 1], ["CLOSING", 2], ["CLOSED", 3]])
+            window.WebSocket[name] = value;"""
+    )
+    await with_admin(stage, lambda admin: admin.put_schedule(topic, "early", "every 1h", value=b'{"a": 1.50}'))
+    await page.goto(stage.at(f"/schedules/{topic}/early"))
+    tree = page.locator("[data-content] .tree")
+    await expect(tree).to_contain_text("a: 1.50")
+    await with_admin(stage, lambda admin: admin.put_schedule(topic, "early", "every 1h", value=b'{"a": 2.75}'))
+    await pace(1.0)  # the gateway reads the schedule again after half a second
+    await page.evaluate("window.openSockets()")
+    await expect(tree).to_contain_text("a: 2.75")
 
 
 async def test_a_schedule_that_was_cancelled_meanwhile_is_told(

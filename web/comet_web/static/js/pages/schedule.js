@@ -21,7 +21,7 @@ export function start({ live }) {
   on("cancel-schedule", async () => {
     if (await (await dialogs()).actOn("cancelSchedule", what)) location.assign(`${root}/schedules?${new URLSearchParams({ topic })}`);
   });
-  const record = new Record(what);
+  const record = new Record(what, section.dataset.revision);
   put(section.dataset.paused);
   record.load();
   document.addEventListener("comet:document", ({ detail }) => {
@@ -38,22 +38,25 @@ function put(paused) {
 
 // The record in full, in place of its preview. Read again after each change of the schedule, but not when it has fired.
 class Record {
-  constructor(what) {
+  constructor(what, revision) {
     this.what = what;
-    this.known = null; // {preview, revision, fired}
+    this.rendered = revision; // that of the page before any update
+    this.known = null; // {preview, revision, fired} of the last update
+    this.reads = 0;
   }
 
   put({ fields, tables }) {
     const { known } = this;
     const preview = JSON.stringify([RECORD.map((name) => fields[name]), tables.headers.rows]);
     this.known = { preview, revision: textOf(fields.revision), fired: fields.fired.v };
-    if (!known || known.revision === this.known.revision) return;
-    if (preview !== known.preview || this.known.fired <= known.fired) this.load();
+    if ((known?.revision ?? this.rendered) === this.known.revision) return;
+    if (!known || preview !== known.preview || this.known.fired <= known.fired) this.load();
   }
 
   async load() {
+    const number = ++this.reads;
     const found = await read(this.what).catch(() => null); // the preview stays
-    if (!found) return;
+    if (!found || number !== this.reads) return; // a later read has begun
     const body = document.querySelector("[data-content]");
     body.replaceChildren(...unwritten(found.record.headers ?? [], found.bytes));
     body.hidden = false;
