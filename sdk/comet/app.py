@@ -31,9 +31,10 @@ from comet.event_loop import run
 from comet.handlers.app_test import AppTest
 from comet.handlers.at_least_once import AtLeastOnce
 from comet.handlers.at_most_once import AtMostOnce
-from comet.handlers.binding import Binding, Caller, current_transaction
+from comet.handlers.binding import Binding, Caller, check_retry_topic, current_transaction
 from comet.handlers.clients import AppClients
 from comet.handlers.dead_letters import DeadLetters
+from comet.handlers.delayed_retries import DelayedRetries
 from comet.handlers.dependencies import Overrides
 from comet.handlers.exactly_once import ExactlyOnce
 from comet.handlers.keywords import HandlerKeywords
@@ -120,6 +121,7 @@ class App:
         )  # fmt: skip
         self.clients = AppClients(addresses, encryption, create, keywords)
         self.dead_letters = DeadLetters(lambda: self.clients.careful_producer.send)
+        self.delayed_retries = DelayedRetries(lambda: self.clients.careful_producer.publish)
         self._clock_us = world.clock_us
         self._lifespan = lifespan
         self._test: AppTest | None = None
@@ -151,11 +153,12 @@ class App:
             "exactly_once"     records that the handler sends with `app.send`, `app.publish`, or a second parameter
                                that is a `comet.Transaction`, are committed together with the offset, or not at all
 
-        A handler that raises is called again `retries` times, after `backoff_ms`, then twice that, and so on. After
-        that the record goes to the topic `dead_letter` unchanged, with its origin and the reason in headers; without
-        one, `on_error` decides, and `on_malformed` about values that cannot be decoded. With `concurrency` several run
-        at once, one at a time per key. With `shared`, members take single records, independent of the number of
-        partitions, and acknowledge each on its own.
+        A handler that raises is called again `retries` times, after `backoff_ms`, then twice that, and so on. With
+        `retry_topic` and `retry_delays` the record is then written to that topic after each delay in turn, for another
+        round of calls; meanwhile its partition goes on. After that it goes to the topic `dead_letter` unchanged, with
+        its origin and the reason in headers; without one, `on_error` decides, and `on_malformed` about values that
+        cannot be decoded. With `concurrency` several run at once, one at a time per key. With `shared`, members take
+        single records, independent of the number of partitions, and acknowledge each on its own.
 
         Options are given by name: those of HandlerOptions, and those of its consumer, which are ConsumerOptions,
         GroupOptions with a `group`, or ShareOptions with `shared`. Or as objects, `options` and `consumer`, for several
@@ -170,7 +173,10 @@ class App:
     def _add(self, binding: Binding) -> None:
         if self._serving or self._test is not None:
             raise InvalidArgument("register handlers before the app runs")
+        check_retry_topic(binding, self._bindings)
         self._bindings.append(binding)
+        if binding.options.retry_topic:
+            self._bindings.append(binding.for_retries())
 
     def include(self, router: Router, *, prefix: str = "") -> None:
         """Adds the handlers of a router, with `prefix` before the names of their topics. Their middleware runs inside
@@ -451,6 +457,7 @@ class App:
                 "handled": one.handled,
                 "failed": one.failed,
                 "retried": one.retried,
+                "delayed": one.delayed,
                 "dead_lettered": one.dead_lettered,
                 "skipped": one.skipped,
                 "blocked_ms": round(one.blocked_s * 1000, 3),

@@ -111,6 +111,7 @@ TRANSACTION_NOTE_BYTES_MAX: Final = 256
 # An app's handlers: retries, the wait before a retry, and how many may run at once.
 RETRIES_MAX: Final = 1_000_000
 RETRY_BACKOFF_MS_MAX: Final = 60_000
+RETRY_DELAYS_MAX: Final = 100
 CONCURRENCY_MAX: Final = 10_000
 # Records that wait for their turn per handler that may run, so that a slow key does not keep the others waiting.
 DISPATCH_WINDOW_PER_HANDLER: Final = 16

@@ -158,7 +158,7 @@ class AppTest:
         self._app.caller.overrides = self._dependencies
         self._servings = [MemoryServing(self._app, one, self.log, self.errors) for one in self._app._bindings]
         for one in self._app._bindings:
-            one.handled = one.failed = one.retried = one.dead_lettered = one.skipped = 0
+            one.handled = one.failed = one.retried = one.delayed = one.dead_lettered = one.skipped = 0
         return self
 
     async def __aexit__(

@@ -1,6 +1,7 @@
 """The AsyncAPI 3 document of an app: its topics as channels, its handlers as operations, its models as schemas.
 
 handler of "quotes"         operation "receive" on channel "quotes", with the schema of its model
+its retry topic             operations "send" and "receive" on that channel
 its dead-letter topic       operation "send" on that channel
 """
 
@@ -64,14 +65,15 @@ class _Document:
         if binding.signature.shape in {HandlerShape.MODELS, HandlerShape.BATCH}:
             operation["x-comet-batch"] = True
         self._operation(f"{binding.name.rpartition('.')[2]}-{binding.topic}", operation)
-        dead_letter = binding.options.dead_letter
-        if dead_letter:
-            operation = {
-                "action": "send",
-                "summary": f"Records that {binding.name} gave up, unchanged, with the reason in headers.",
-                **self._at(dead_letter, self._message(binding.signature.type)),
-            }
-            self._operation(f"{binding.name.rpartition('.')[2]}-{dead_letter}", operation)
+        if binding.reads_retries:
+            self._send(binding, binding.topic, f"Records that {binding.name} is called with again, later.")
+        elif binding.options.dead_letter:
+            text = f"Records that {binding.name} gave up, unchanged, with the reason in headers."
+            self._send(binding, binding.options.dead_letter, text)
+
+    def _send(self, binding: Binding, topic: str, summary: str) -> None:
+        operation = {"action": "send", "summary": summary, **self._at(topic, self._message(binding.signature.type))}
+        self._operation(f"{binding.name.rpartition('.')[2]}-{topic}", operation)
 
     def _operation(self, name: str, operation: dict[str, Any]) -> None:
         base = name = _ID.sub("-", name)

@@ -6,14 +6,15 @@ import asyncio
 import inspect
 import logging
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from comet.errors import DecryptionError, InvalidArgument, SerdeError
+from comet.groups.options import GroupOptions
 from comet.handlers.dependencies import Overrides, Resolver
 from comet.handlers.handler import Handler, HandlerShape, Signature, watched
 from comet.handlers.message import CallNext, Message, Middleware, RunningApp
@@ -41,6 +42,8 @@ def check_signature(signature: Signature, group: str, options: HandlerOptions) -
         raise InvalidArgument('a handler that takes a comet.Transaction needs delivery="exactly_once"')
     if options.shared and signature.shape not in {HandlerShape.MODEL, HandlerShape.RECORD}:
         raise InvalidArgument("handlers of a share group take single records, not lists or batches")
+    if options.retry_topic and signature.shape not in {HandlerShape.MODEL, HandlerShape.RECORD}:
+        raise InvalidArgument("handlers with a retry_topic take single records, not lists or batches")
 
 
 @dataclass(slots=True)
@@ -58,6 +61,7 @@ class Binding:
     handled: int = 0
     failed: int = 0
     retried: int = 0
+    delayed: int = 0  # records written to the retry topic
     dead_lettered: int = 0
     skipped: int = 0  # malformed records
     _reported_s: float = float("-inf")  # when a skipped record was last logged, on the loop's clock
@@ -68,6 +72,18 @@ class Binding:
     def whole(self) -> bool:
         """Whether the handler takes batches, or lists of a batch's values."""
         return self.signature.shape in {HandlerShape.BATCH, HandlerShape.MODELS}
+
+    @property
+    def reads_retries(self) -> bool:
+        """Whether it reads the retry topic of another binding."""
+        return self.topic == self.options.retry_topic
+
+    def for_retries(self) -> Binding:
+        """The same handler, for the records of its retry topic: all of them, from the earliest, in the same group."""
+        assert isinstance(self.reading, GroupOptions)
+        instance = f"{self.reading.instance}-retries" if self.reading.instance else ""
+        reading = replace(self.reading, start="earliest", filter="", instance=instance)
+        return replace(self, topic=self.options.retry_topic, reading=reading, tps=[])
 
     def failure(self, error: Exception) -> None:
         """Records a final failure of the handler; raises the error if on_error is "stop"."""
@@ -102,6 +118,20 @@ class Binding:
             '%send the app with on_malformed="stop"',
             self.name, self.topic, self.skipped, error, keep,
         )  # fmt: skip
+
+
+def check_retry_topic(one: Binding, others: Iterable[Binding]) -> None:
+    """Raises InvalidArgument if the retry topic of a handler has another use for its group."""
+    topic = one.options.retry_topic
+    if not topic:
+        return
+    if one.topic == topic:
+        raise InvalidArgument(f"{one.name} reads its retry_topic {topic!r} anyway: give it another topic for retries")
+    for other in others:
+        if other.group == one.group and other.topic == topic:
+            raise InvalidArgument(
+                f"{other.name} reads {topic!r} for group {one.group!r} already: give {one.name} its own retry_topic"
+            )
 
 
 class Item(NamedTuple):

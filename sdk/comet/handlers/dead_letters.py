@@ -15,19 +15,19 @@ offset, and
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from traceback import format_tb
 from typing import Any, Final, Protocol
 
 from comet.errors import CorruptRecords
 from comet.handlers.binding import Item
+from comet.handlers.failed_record import Origin, header_pairs_of, origin_of, value_to_copy
 from comet.producer.delivery import Delivery
 from comet.producer.partitioner import HeaderPairs
 from comet.types import wall_clock_us
 from comet.wire.corrupt import range_of
 
 PREFIX: Final = "comet-dead-letter-"
-_REASON_BYTES_MAX: Final = 1_000
 _TRACEBACK_BYTES_MAX: Final = 4_000
 
 
@@ -37,22 +37,15 @@ class Send(Protocol):
     ) -> Awaitable[Delivery]: ...
 
 
-def headers_of(item: Item, index: int, group: str, attempts: int, error: Exception) -> HeaderPairs:
+def headers_of(origin: Origin, group: str, attempts: int, error: Exception, *, encrypted: bool) -> HeaderPairs:
     """The headers of the dead letter of one record, in order."""
-    batch = item.batch
     details = {
-        "topic": batch.topic,
-        "partition": str(batch.partition),
-        "offset": str(batch.offsets[index]),
-        "group": group,
-        "attempts": str(attempts),
-        # The text of an error may quote the value, which brokers are not to see.
-        "reason": type(error).__name__ if batch.encrypted else f"{type(error).__name__}: {error}",
+        **origin.details(group, attempts, error, encrypted=encrypted),
         "time-us": str(wall_clock_us()),
     }
     # A record that becomes a dead letter again names its last origin.
-    others = [(name, value) for name, value in batch.headers[index] if not name.startswith(PREFIX)]
-    return [*others, *_headers(details), *_traceback(error)]
+    others = [(name, value) for name, value in origin.headers if not name.startswith(PREFIX)]
+    return [*others, *header_pairs_of(PREFIX, details), *_traceback(error)]
 
 
 class DeadLetters:
@@ -61,10 +54,12 @@ class DeadLetters:
     def __init__(self, send: Callable[[], Send]) -> None:
         self._send = send
 
-    async def write(self, topic: str, item: Item, group: str, attempts: int, error: Exception) -> int:
+    async def write(
+        self, topic: str, item: Item, group: str, attempts: int, error: Exception, *, retried: bool = False
+    ) -> int:
         """Writes an item's records. Returns their number once all are acknowledged. Raises if they cannot be written:
-        then they must not count as processed."""
-        deliveries = await send_dead_letters(self._send(), topic, item, group, attempts, error)
+        then they must not count as processed. Those of a retry topic (`retried`) name the record that failed first."""
+        deliveries = await send_dead_letters(self._send(), topic, item, group, attempts, error, retried=retried)
         for delivery in deliveries:
             await delivery
         return len(deliveries)
@@ -81,11 +76,11 @@ class DeadLetters:
             "attempts": "1",
             "reason": f"{type(error).__name__}: {error}",
         }
-        await (await self._send()(topic, None, key=None, headers=_headers(details), timestamp_us=wall_clock_us()))
-
-
-def _headers(details: Mapping[str, str]) -> list[tuple[str, bytes]]:
-    return [(PREFIX + name, text.encode()[:_REASON_BYTES_MAX]) for name, text in details.items()]
+        await (
+            await self._send()(
+                topic, None, key=None, headers=header_pairs_of(PREFIX, details), timestamp_us=wall_clock_us()
+            )
+        )
 
 
 def _traceback(error: Exception) -> HeaderPairs:
@@ -95,19 +90,19 @@ def _traceback(error: Exception) -> HeaderPairs:
 
 
 async def send_dead_letters(
-    send: Send, topic: str, item: Item, group: str, attempts: int, error: Exception
+    send: Send, topic: str, item: Item, group: str, attempts: int, error: Exception, *, retried: bool = False
 ) -> list[Delivery]:
     batch = item.batch
     deliveries: list[Delivery] = []
     for index, offset in enumerate(batch.offsets):
         if item.first <= offset < item.end:
-            headers = headers_of(item, index, group, attempts, error)
+            origin = origin_of(batch, index, retried=retried)
             delivery = await send(
                 topic,
-                batch.record(index).value if batch.encrypted is None else batch.encrypted.to_copy(index),
+                value_to_copy(batch, index),
                 key=batch.keys[index],
-                headers=headers,
-                timestamp_us=batch.timestamps[index],
+                headers=headers_of(origin, group, attempts, error, encrypted=bool(batch.encrypted)),
+                timestamp_us=origin.timestamp_us,
             )
             deliveries.append(delivery)
     return deliveries

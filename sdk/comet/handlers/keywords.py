@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypedDict
 
 from comet.client.new_topic import Create
 from comet.consumer.options import Isolation, OutOfRange, ReadFrom
 from comet.handlers.options import DeliveryMode, OnError, OnMalformed
+from comet.producer.delayed_record import Delay
 from comet.types import AssignmentStrategy, Gap, StartLike
 from comet.wire.corrupt import OnCorrupt
 
@@ -20,6 +21,8 @@ class HandlerKeywords(TypedDict, total=False):
     retries: int
     backoff_ms: float
     dead_letter: str
+    retry_topic: str
+    retry_delays: Sequence[Delay]
     concurrency: int
     shared: bool
     on_error: OnError

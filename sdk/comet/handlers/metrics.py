@@ -9,6 +9,7 @@ _COUNTERS: Final = {
     "handled": "Calls that succeeded.",
     "failed": "Records given up after an error.",
     "retried": "Calls that were repeated after an error.",
+    "delayed": "Records written to a retry topic.",
     "dead_lettered": "Records written to a dead-letter topic.",
     "skipped": "Malformed records that were skipped.",
 }
@@ -18,7 +19,7 @@ def prometheus(statistics: Iterable[Mapping[str, Any]], *, up: bool) -> str:
     """The metrics of all handlers.
 
     >>> one = {"handler": "app.show", "topic": "quotes", "handled": 3, "failed": 0, "retried": 0, "dead_lettered": 0}
-    >>> text = prometheus([one | {"skipped": 0, "blocked_ms": 1.5, "ready": True}], up=True)
+    >>> text = prometheus([one | {"delayed": 0, "skipped": 0, "blocked_ms": 1.5, "ready": True}], up=True)
     >>> 'comet_app_handled_total{handler="app.show",topic="quotes"} 3' in text.splitlines()
     True
     """

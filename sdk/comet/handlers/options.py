@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
@@ -10,6 +10,7 @@ from comet import limits
 from comet.consumer.options import ConsumerOptions, chosen, given, names_of, one_of
 from comet.errors import InvalidArgument
 from comet.groups.options import GroupOptions
+from comet.producer.delayed_record import Delay, due_time
 from comet.share.options import ShareOptions
 from comet.types import check_topic_name
 
@@ -50,6 +51,8 @@ class HandlerOptions:
     retries: int = 0
     backoff_ms: float = 100
     dead_letter: str = ""
+    retry_topic: str = ""
+    retry_delays: Sequence[Delay] = ()
     concurrency: int = 1
     shared: bool = False
     on_error: OnError = "stop"
@@ -65,6 +68,7 @@ class HandlerOptions:
             raise InvalidArgument("a share group delivers at least once: leave delivery out, or set shared=False")
         if self.delivery == "at_most_once" and (self.retries or self.concurrency > 1):
             raise InvalidArgument('delivery="at_most_once" calls once per record: leave retries and concurrency out')
+        self._check_delayed_retries()
         if self.dead_letter:
             check_topic_name(self.dead_letter)
             if self.on_error == "skip":
@@ -77,6 +81,22 @@ class HandlerOptions:
         limits.within("concurrency", self.concurrency, 1, limits.CONCURRENCY_MAX)
         limits.within("transaction_records", self.transaction_records, 1, limits.TRANSACTION_RECORDS_MAX)
         limits.within("transaction_ms", self.transaction_ms, 0, limits.TRANSACTION_GATHER_MS_MAX)
+
+    def _check_delayed_retries(self) -> None:
+        if isinstance(self.retry_delays, str) or not isinstance(self.retry_delays, Sequence):
+            raise InvalidArgument(f'retry_delays is a list, such as ["1m", "1h"], not {self.retry_delays!r}')
+        if bool(self.retry_topic) != bool(self.retry_delays):
+            raise InvalidArgument("retry_topic and retry_delays go together: give both, or neither")
+        if not self.retry_topic:
+            return
+        check_topic_name(self.retry_topic)
+        if self.retry_topic == self.dead_letter:
+            raise InvalidArgument("retry_topic and dead_letter are the same: give each its own topic")
+        if self.delivery != "at_least_once" or self.shared:
+            raise InvalidArgument('retry_topic needs delivery="at_least_once", and shared=False')
+        limits.within("retry_delays", len(self.retry_delays), 1, limits.RETRY_DELAYS_MAX)
+        for delay in self.retry_delays:
+            due_time(delay, None)
 
 
 def handler_options(

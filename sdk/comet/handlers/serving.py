@@ -2,7 +2,7 @@
 
     without a group    Consumer ─► handler
     at most once       take ─► commit, confirmed ─► handler                     see at_most_once
-    at least once      take ─► handler ─► (retries ─► dead letter) ─► commit    see at_least_once
+    at least once      take ─► handler ─► (retries ─► retry topic ─► dead letter) ─► commit    see at_least_once
     exactly once       take ─► handlers, in a transaction with the commit       see exactly_once
     shared             lock ─► handler ─► acknowledge                          see share_worker
 
@@ -25,6 +25,8 @@ from comet.consumer.consumer import Consumer
 from comet.errors import Closed, CorruptRecords
 from comet.handlers.binding import Binding, Caller, Item, items_of
 from comet.handlers.dead_letters import DeadLetters
+from comet.handlers.delayed_retries import DelayedRetries
+from comet.handlers.failed_record import group_of_retry
 from comet.types import TopicPartition, wall_clock_us
 from comet.values.record import RecordBatch
 
@@ -75,6 +77,7 @@ class Host(Protocol):
 
     caller: Caller
     dead_letters: DeadLetters
+    delayed_retries: DelayedRetries
     random: Random
 
     @property
@@ -334,13 +337,13 @@ class GroupServing(Serving):
     # ---- one item, with its policy
 
     async def settle(self, item: Item, life: int) -> None:
-        """Calls the handler until it succeeds, or the item is skipped or dead-lettered. Raises the error that ends the
-        app, and Stopped if the item is left undone."""
+        """Calls the handler until it succeeds, or the item is skipped, dead-lettered, or stored for a later retry.
+        Raises the error that ends the app, and Stopped if the item is left undone."""
         if item.errors:
             await self._set_aside_undecodable(item)
             if item.argument is None:
                 return
-        if self._expired(item):
+        if self._expired(item) or self._of_another_group(item):
             return
         attempts = 0
         while True:
@@ -353,7 +356,8 @@ class GroupServing(Serving):
                 if attempts <= self.policy.retries:
                     await self.pause(item, life, attempts, error)
                     continue
-                await self.give_up(item, attempts, error)
+                if not await self._retry_later(item, attempts, error):
+                    await self.give_up(item, attempts, error)
                 return
             self.one.handled += 1
             return
@@ -364,6 +368,13 @@ class GroupServing(Serving):
         if expiry is None or self.one.whole:
             return False
         return 0 < expiry[bisect_left(item.batch.offsets, item.first)] <= self.clock_us()
+
+    def _of_another_group(self, item: Item) -> bool:
+        """Whether the record of a retry topic waits for a handler of another group."""
+        if not self.one.reads_retries:
+            return False
+        group = group_of_retry(item.batch, bisect_left(item.batch.offsets, item.first))
+        return group is not None and group != self.one.group
 
     async def call(self, item: Item) -> None:
         """Calls the handler once. Raises its exception."""
@@ -395,6 +406,22 @@ class GroupServing(Serving):
         if self.stopping or self.life(item.tp) != life:
             raise Stopped
 
+    async def _retry_later(self, item: Item, attempts: int, error: Exception) -> bool:
+        """Stores the record for the next of its delayed retries, if there is one. Returns whether there is."""
+        one = self.one
+        if not one.options.retry_topic:
+            return False
+        delay = await self.host.delayed_retries.write(one, item, attempts, error, self.clock_us())
+        if delay is None:
+            return False
+        one.delayed += 1
+        log.warning(
+            "comet: handler %s failed on %s/%d at %d after %d attempts, retry by way of %r in %s: %r",
+            one.name, item.batch.topic, item.batch.partition, item.first, attempts, one.options.retry_topic,
+            delay if isinstance(delay, str) else f"{delay} s", error,
+        )  # fmt: skip
+        return True
+
     async def give_up(self, item: Item, attempts: int, error: Exception) -> None:
         """Writes the item to the dead-letter topic, or lets on_error decide."""
         one, topic = self.one, self.policy.dead_letter
@@ -406,7 +433,9 @@ class GroupServing(Serving):
             "comet: handler %s failed on %s/%d at %d after %d attempts, dead-lettered to %r: %r",
             one.name, item.batch.topic, item.batch.partition, item.first, attempts, topic, error, exc_info=error,
         )  # fmt: skip
-        one.dead_lettered += await self.host.dead_letters.write(topic, item, self.one.group, attempts, error)
+        one.dead_lettered += await self.host.dead_letters.write(
+            topic, item, one.group, attempts, error, retried=one.reads_retries
+        )
 
 
 def _text(tps: Iterable[TopicPartition]) -> str:
