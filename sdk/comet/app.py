@@ -33,8 +33,6 @@ from comet.handlers.at_least_once import AtLeastOnce
 from comet.handlers.at_most_once import AtMostOnce
 from comet.handlers.binding import Binding, Caller, check_retry_topic, current_transaction
 from comet.handlers.clients import AppClients
-from comet.handlers.dead_letters import DeadLetters
-from comet.handlers.delayed_retries import DelayedRetries
 from comet.handlers.dependencies import Overrides
 from comet.handlers.exactly_once import ExactlyOnce
 from comet.handlers.keywords import HandlerKeywords
@@ -120,8 +118,6 @@ class App:
             name=name, connect=world.connect, random=world.random, clock_us=world.clock_us
         )  # fmt: skip
         self.clients = AppClients(addresses, encryption, create, keywords)
-        self.dead_letters = DeadLetters(lambda: self.clients.careful_producer.send)
-        self.delayed_retries = DelayedRetries(lambda: self.clients.careful_producer.publish)
         self._clock_us = world.clock_us
         self._lifespan = lifespan
         self._test: AppTest | None = None

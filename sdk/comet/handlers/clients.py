@@ -15,6 +15,8 @@ from comet.encryption.keyring import Keyring
 from comet.groups.group_consumer import GroupConsumer
 from comet.groups.options import GroupOptions, OnPartitions
 from comet.handlers.binding import Binding
+from comet.handlers.dead_letters import DeadLetters
+from comet.handlers.delayed_retries import DelayedRetries
 from comet.handlers.memory import MemoryProducer
 from comet.handlers.options import DEATHS_SPARE
 from comet.handlers.serving import RecordSource
@@ -35,6 +37,8 @@ class AppClients:
         self._world = world
         self._producer: Producer | None = None
         self._careful_producer: Producer | None = None
+        self.dead_letters = DeadLetters(lambda: self._careful.send)
+        self.delayed_retries = DelayedRetries(lambda: self._careful.publish)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -96,8 +100,8 @@ class AppClients:
         return self._producer
 
     @property
-    def careful_producer(self) -> Producer:
-        """With acks="all", for dead letters."""
+    def _careful(self) -> Producer:
+        """With acks="all", for dead letters and delayed retries."""
         if self._careful_producer is None:
             self._careful_producer = Producer(
                 self._addresses, acks="all", encryption=self.encryption, create=self._create, **self._world

@@ -16,14 +16,14 @@ from typing import Any, Final, Protocol
 
 from comet.errors import RecordTooLarge
 from comet.handlers.binding import Binding, Item
-from comet.handlers.failed_record import RETRY, Origin, header_pairs_of, origin_of, value_to_copy
+from comet.handlers.failed_record import RETRY, Origin, group_of_retry, header_pairs_of, origin_of, value_to_copy
 from comet.producer.delayed_record import Delay, due_time
 from comet.producer.partitioner import HeaderPairs
 
 _ID_DIGITS: Final = 32
 
 
-class Schedule(Protocol):
+class SendLater(Protocol):
     """A producer's `publish`, of delayed records."""
 
     def __call__(
@@ -35,7 +35,7 @@ class Schedule(Protocol):
 class DelayedRetries:
     """Writes records for a later call of their handler. `publish` is a producer's."""
 
-    def __init__(self, publish: Callable[[], Schedule]) -> None:
+    def __init__(self, publish: Callable[[], SendLater]) -> None:
         self._publish = publish
 
     async def write(self, one: Binding, item: Item, attempts: int, error: Exception, now_us: int) -> Delay | None:
@@ -62,6 +62,14 @@ class DelayedRetries:
         except RecordTooLarge:
             return None
         return delay
+
+
+def of_another_group(one: Binding, item: Item) -> bool:
+    """Whether the record of a retry topic waits for a handler of another group."""
+    if not one.reads_retries:
+        return False
+    group = group_of_retry(item.batch, bisect_left(item.batch.offsets, item.first))
+    return group is not None and group != one.group
 
 
 def _headers(origin: Origin, item: Item, group: str, attempts: int, error: Exception) -> HeaderPairs:

@@ -25,8 +25,7 @@ from comet.consumer.consumer import Consumer
 from comet.errors import Closed, CorruptRecords
 from comet.handlers.binding import Binding, Caller, Item, items_of
 from comet.handlers.dead_letters import DeadLetters
-from comet.handlers.delayed_retries import DelayedRetries
-from comet.handlers.failed_record import group_of_retry
+from comet.handlers.delayed_retries import DelayedRetries, of_another_group
 from comet.types import TopicPartition, wall_clock_us
 from comet.values.record import RecordBatch
 
@@ -65,6 +64,8 @@ class Clients(Protocol):
     """The clients of the app."""
 
     encryption: Keyring | None
+    dead_letters: DeadLetters
+    delayed_retries: DelayedRetries
 
     def consumer(self, one: Binding) -> Consumer[Any]: ...
     def group_consumer(self, one: Binding, **hooks: Any) -> RecordSource: ...
@@ -76,8 +77,6 @@ class Host(Protocol):
     """The part of the app that a serving uses."""
 
     caller: Caller
-    dead_letters: DeadLetters
-    delayed_retries: DelayedRetries
     random: Random
 
     @property
@@ -274,7 +273,7 @@ class GroupServing(Serving):
         if topic:
             one.failed += 1
             log.error("comet: handler %s: corrupt batch, noted in %r: %s", one.name, topic, error)
-            await self.host.dead_letters.note(topic, error, self.one.group)
+            await self.host.clients.dead_letters.note(topic, error, self.one.group)
             one.dead_lettered += 1
         else:
             one.failure(error)
@@ -343,7 +342,7 @@ class GroupServing(Serving):
             await self._set_aside_undecodable(item)
             if item.argument is None:
                 return
-        if self._expired(item) or self._of_another_group(item):
+        if self._expired(item) or of_another_group(self.one, item):
             return
         attempts = 0
         while True:
@@ -368,13 +367,6 @@ class GroupServing(Serving):
         if expiry is None or self.one.whole:
             return False
         return 0 < expiry[bisect_left(item.batch.offsets, item.first)] <= self.clock_us()
-
-    def _of_another_group(self, item: Item) -> bool:
-        """Whether the record of a retry topic waits for a handler of another group."""
-        if not self.one.reads_retries:
-            return False
-        group = group_of_retry(item.batch, bisect_left(item.batch.offsets, item.first))
-        return group is not None and group != self.one.group
 
     async def call(self, item: Item) -> None:
         """Calls the handler once. Raises its exception."""
@@ -411,7 +403,7 @@ class GroupServing(Serving):
         one = self.one
         if not one.options.retry_topic:
             return False
-        delay = await self.host.delayed_retries.write(one, item, attempts, error, self.clock_us())
+        delay = await self.host.clients.delayed_retries.write(one, item, attempts, error, self.clock_us())
         if delay is None:
             return False
         one.delayed += 1
@@ -433,7 +425,7 @@ class GroupServing(Serving):
             "comet: handler %s failed on %s/%d at %d after %d attempts, dead-lettered to %r: %r",
             one.name, item.batch.topic, item.batch.partition, item.first, attempts, topic, error, exc_info=error,
         )  # fmt: skip
-        one.dead_lettered += await self.host.dead_letters.write(
+        one.dead_lettered += await self.host.clients.dead_letters.write(
             topic, item, one.group, attempts, error, retried=one.reads_retries
         )
 
