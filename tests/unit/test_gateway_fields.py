@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from comet.filters.paths import parse_paths
 from comet.filters.paths import text_of_path as name_of
-from comet.search.filters import MISSED_MAX
+from comet.filters.search_filters import MISSED_MAX
 from comet_gateway.http.problems import Problem
 from comet_gateway.search import fields
 from comet_gateway.search.fields import Fields, suggested

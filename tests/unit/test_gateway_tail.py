@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet.search.filters import Filters
+from comet.filters.search_filters import Filters
 from comet_gateway.dashboard.tail import FILTER_S, ROWS, Tail
 from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.events import Lost, Missing

@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from time import perf_counter
 from typing import Any, Final
 
-from comet.search.filters import Filters
+from comet.filters.search_filters import Filters
 from comet_gateway.dashboard import topic_records
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.http.problems import Problem

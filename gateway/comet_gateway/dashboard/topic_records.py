@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from comet.encryption.envelope import key_id_of
 from comet.entities import TopicInfo
 from comet.errors import CometError
-from comet.search.filters import Filters
+from comet.filters.search_filters import Filters
 from comet.types import Earliest, Latest, Position, position
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.sources import Sources

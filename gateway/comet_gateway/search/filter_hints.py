@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from comet.filters.nodes import Comparison, Joined, JsonField, Node, Not
 from comet.filters.paths import Path, entries, follow, number_in, number_of, text_of_path
+from comet.filters.search_filters import Filters
 from comet.filters.values import ORDERED
-from comet.search.filters import Filters
 
 NAMED_MAX: Final = 8  # fields that a hint names
 EXAMPLE_CHARACTERS_MAX: Final = 30

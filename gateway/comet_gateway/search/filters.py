@@ -10,7 +10,7 @@ import comet
 from comet.errors import MalformedFilter
 from comet.filters import Filter, all_of, parse
 from comet.filters.parser import CHARS_MAX
-from comet.search.filters import Filters
+from comet.filters.search_filters import Filters
 from comet_gateway.http.problems import Problem
 
 Batch = comet.RecordBatch[bytes]

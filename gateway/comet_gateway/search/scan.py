@@ -17,7 +17,7 @@ from typing import Final, Literal
 import comet
 from comet.consumer.options import filter_of_brokers
 from comet.consumer.ranges import RangeSpec
-from comet.search.filters import Filters
+from comet.filters.search_filters import Filters
 from comet_gateway.config import KIB, MIB, READ_WAIT_MS
 from comet_gateway.records.cursor import CursorPosition
 from comet_gateway.records.merge import Isolation, Order, merge_problem, problem_of

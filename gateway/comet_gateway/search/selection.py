@@ -10,7 +10,7 @@ from typing import Final
 from comet.consumer.ranges import locate
 from comet.entities import TopicInfo
 from comet.errors import CometError
-from comet.search.filters import Filters
+from comet.filters.search_filters import Filters
 from comet.types import AtOffset, Earliest, Latest, Position
 from comet_gateway.brokers.backend import Backend
 from comet_gateway.http.problems import Problem

@@ -11,7 +11,7 @@ import typer
 from comet.errors import MalformedFilter
 
 if TYPE_CHECKING:
-    from comet.search.filters import Filters
+    from comet.filters.search_filters import Filters
 
 EXAMPLES: Final = (
     "price>100, side=buy, side!=buy, tags~urgent (contains), exists(error), user.name=anna, @key ^= EUR (begins with); "
@@ -30,7 +30,7 @@ FilterTexts = Annotated[
 def filters_of(texts: Sequence[str], *, key: str = "", value: str = "", header: str = "") -> Filters:
     """The conditions of a command. Raises MalformedFilter, with its place."""
     from comet.filters import all_of, parse
-    from comet.search.filters import Filters
+    from comet.filters.search_filters import Filters
 
     now_us = time.time_ns() // 1_000
     found = []

@@ -15,7 +15,7 @@ from comet.types import AtOffset, Gap, Position, position
 
 if TYPE_CHECKING:
     from comet import MergedRecord, Reader, TopicDetails
-    from comet.search.filters import Filters
+    from comet.filters.search_filters import Filters
 
 STEP_BYTES: Final = 4 << 20  # of the reads of all partitions together
 STEP_RECORDS: Final = 4096  # of one read

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from comet import Admin, Consumer, GroupConsumer, RecordBatch
-    from comet.search.filters import Filters
+    from comet.filters.search_filters import Filters
 
 
 class OnCorrupt(Enum):

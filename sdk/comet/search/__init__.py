@@ -1,1 +1,0 @@
-"""Search in records: texts that keys, values and headers contain, and a filter; of the command line and the gateway."""
