@@ -7,17 +7,20 @@
     alerts                 crossed, stale, gaps and outliers, each a stream of its own      append
     as_records             any of them -> key and value, for a topic
 
-Nothing here reads a source or the clock, starts a query, or runs Python per row.
+None of them reads the clock, starts a query, or runs Python per row. Only alerts read a topic: with `MarketClosures`,
+and only if there are silences.
 `docs/demo.md` has the formulas.
 """
 
 from comet_demo.analytics.candles import bars, bars_of
 from comet_demo.analytics.frames import TICK, as_records, quotes_of, timely, trades_of
+from comet_demo.analytics.market_closures import MarketClosures
 from comet_demo.analytics.quality import alerts, crossed, gaps, outliers, stale
 from comet_demo.analytics.statistics import stats
 
 __all__ = [
     "TICK",
+    "MarketClosures",
     "alerts",
     "as_records",
     "bars",

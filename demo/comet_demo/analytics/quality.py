@@ -2,7 +2,8 @@
 
     alert   kind, symbol, time_us, value, limit, text
 
-Each alert comes once, so their streams use append mode: a silence is known when its window closes.
+Each alert comes once, so their streams use append mode: a silence is known when its window closes. With `closures`
+a silence that overlaps a closure of the market is no alert; one that was long enough before the close is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pyspark.sql import functions as sql
 
 from comet.errors import InvalidArgument
 from comet_demo.analytics.frames import MIDDLE, OUTLIER, OUTLIER_LIMIT, duration, micros
+from comet_demo.analytics.market_closures import MarketClosures
 
 
 def alerts(
@@ -21,9 +23,10 @@ def alerts(
     silence_s: float = 5,
     reach_s: float = 60,
     watermark_s: float = 2,
+    closures: MarketClosures | None = None,
 ) -> DataFrame:
     """All alerts. Silences are found in one pass, so quotes are read twice and trades once."""
-    found = crossed(quotes).unionByName(_silences(quotes, silence_s, reach_s, watermark_s))
+    found = crossed(quotes).unionByName(_silences(quotes, silence_s, reach_s, watermark_s, closures))
     return found.unionByName(outliers(trades))
 
 
@@ -41,17 +44,26 @@ def crossed(quotes: DataFrame) -> DataFrame:
     )
 
 
-def stale(quotes: DataFrame, *, limit_s: float = 5, watermark_s: float = 2) -> DataFrame:
+def stale(
+    quotes: DataFrame, *, limit_s: float = 5, watermark_s: float = 2, closures: MarketClosures | None = None
+) -> DataFrame:
     """Symbols without a quote for `limit_s` after the last one. The alert's time is the last quote's plus the limit."""
-    return _silences(quotes, limit_s, 2 * limit_s, watermark_s).where("kind = 'stale'")
+    return _silences(quotes, limit_s, 2 * limit_s, watermark_s, closures).where("kind = 'stale'")
 
 
-def gaps(quotes: DataFrame, *, limit_s: float = 5, reach_s: float = 60, watermark_s: float = 2) -> DataFrame:
+def gaps(
+    quotes: DataFrame,
+    *,
+    limit_s: float = 5,
+    reach_s: float = 60,
+    watermark_s: float = 2,
+    closures: MarketClosures | None = None,
+) -> DataFrame:
     """Quotes that came `limit_s` or more after the previous one; the value is the pause, the time that of the quote.
 
     Pauses longer than `reach_s` less the limit may be missed: the previous quote is no longer in the state.
     """
-    return _silences(quotes, limit_s, reach_s, watermark_s).where("kind = 'gap'")
+    return _silences(quotes, limit_s, reach_s, watermark_s, closures).where("kind = 'gap'")
 
 
 def outliers(trades: DataFrame) -> DataFrame:
@@ -71,7 +83,9 @@ def outliers(trades: DataFrame) -> DataFrame:
     )
 
 
-def _silences(quotes: DataFrame, limit_s: float, reach_s: float, watermark_s: float) -> DataFrame:
+def _silences(
+    quotes: DataFrame, limit_s: float, reach_s: float, watermark_s: float, closures: MarketClosures | None
+) -> DataFrame:
     """Stale symbols and gaps, by two stateful operators with little work per quote.
 
     Time is cut into slots as long as the limit: a silence of that length is never within one, so only the first and the
@@ -97,23 +111,28 @@ def _silences(quotes: DataFrame, limit_s: float, reach_s: float, watermark_s: fl
     silent = sql.col("next").isNull() | (pause >= length)
     stale = silent & (sql.col("before") >= end - 2 * length)
     kinds = sql.array(
-        _silence("stale", sql.col("before") + length, sql.lit(length), stale),
-        _silence("gap", sql.col("next"), pause, pause >= length),
+        _silence("stale", sql.col("before") + length, stale),
+        _silence("gap", sql.col("next"), pause >= length),
     )
-    found = _over(windows, quotes, end, watermark_s).select("symbol", sql.explode(kinds).alias("silence"))
-    seconds = sql.col("silence.pause") / 1e6
+    over = _over(windows, quotes, end, watermark_s).select("symbol", "before", sql.explode(kinds).alias("silence"))
+    found = over.where("silence IS NOT NULL").selectExpr(
+        "symbol", "silence.kind AS kind", "before AS begin_us", "silence.end_us AS end_us"
+    )
+    if closures is not None:
+        found = found.mapInArrow(closures.without_closures, found.schema)
+    seconds = (sql.col("end_us") - sql.col("begin_us")) / 1e6
     return _alerts(
-        found.where("silence IS NOT NULL"),
-        kind=sql.col("silence.kind"),
-        at=sql.col("silence.at"),
+        found,
+        kind=sql.col("kind"),
+        at=sql.col("end_us"),
         value=seconds,
         limit=sql.lit(length / 1e6),
         text=sql.format_string("no quote for %.1f s", seconds),
     )
 
 
-def _silence(kind: str, at: Column, pause: Column, holds: Column) -> Column:
-    return sql.when(holds, sql.struct(sql.lit(kind).alias("kind"), at.alias("at"), pause.alias("pause")))
+def _silence(kind: str, end_us: Column, holds: Column) -> Column:
+    return sql.when(holds, sql.struct(sql.lit(kind).alias("kind"), end_us.alias("end_us")))
 
 
 def _over(windows: DataFrame, quotes: DataFrame, end: Column, watermark_s: float) -> DataFrame:

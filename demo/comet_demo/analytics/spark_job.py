@@ -39,7 +39,17 @@ from comet.spark import local
 from comet.spark.query_reports import reporting
 from comet.spark.query_supervisor import QuerySupervisor
 from comet.spark.update_writer import UpdateWriter
-from comet_demo.analytics import TICK, alerts, as_records, bars_of, quotes_of, stats, timely, trades_of
+from comet_demo.analytics import (
+    TICK,
+    MarketClosures,
+    alerts,
+    as_records,
+    bars_of,
+    quotes_of,
+    stats,
+    timely,
+    trades_of,
+)
 from comet_demo.model import ALERTS, BARS, JOB, STATS, TOPIC, TRADES, ensure_topics
 
 ENSURE_S: Final = 2
@@ -61,7 +71,7 @@ class Plan:
 
 
 class Inputs:
-    """The two streams of one query; its progress is committed to a group."""
+    """What one query reads: two streams, whose progress is committed to a group, and the hours of the market."""
 
     def __init__(self, session: SparkSession, options: argparse.Namespace, plan: Plan) -> None:
         self._session = session
@@ -82,6 +92,10 @@ class Inputs:
     @cached_property
     def trades(self) -> DataFrame:
         return trades_of(timely(self._stream(TRADES).option("schema", "comet_demo.model:Trade").load()))
+
+    @cached_property
+    def closures(self) -> MarketClosures:
+        return MarketClosures(self._options.bootstrap)
 
     def _stream(self, topics: str) -> DataStreamReader:
         options, plan = self._options, self._plan
@@ -114,12 +128,16 @@ def _closed(inputs: Inputs) -> DataFrame:
     return closed.withColumn("date", sql.to_date(sql.timestamp_micros("start_us"))).coalesce(1)  # one file a batch
 
 
+def _alerts(inputs: Inputs) -> DataFrame:
+    return alerts(inputs.quotes, inputs.trades, closures=inputs.closures)
+
+
 # Bars of a second must be displayed soon; the others change slowly.
 PLANS: Final = (
     Plan("bars.1s", 1, "update", "250 milliseconds", BARS["1s"], lambda inputs: bars_of(inputs.ticks, 1)),
     Plan("bars.1m", 60, "update", "5 seconds", BARS["1m"], lambda inputs: bars_of(inputs.ticks, 60)),
     Plan("stats", 60, "append", "5 seconds", STATS, lambda inputs: stats(inputs.trades, 60)),
-    Plan("alerts", 0, "append", "5 seconds", ALERTS, lambda inputs: alerts(inputs.quotes, inputs.trades)),
+    Plan("alerts", 0, "append", "5 seconds", ALERTS, _alerts),
     Plan("bars.5m", 300, "update", "10 seconds", BARS["5m"], lambda inputs: bars_of(inputs.ticks, 300)),
     Plan(ARCHIVE, 60, "append", "1 minute", "", _closed),
 )
