@@ -226,7 +226,7 @@ async def test_a_market_that_closes_and_opens_is_said_on_an_open_page(page: Page
         await expect(state).to_contain_text("feed stopped; last quote at")
         await expect(shown).to_have_attribute("title", "the last quote has expired")
         await states.put("DEMO", {"market": "DEMO", "open": False})
-        await expect(state).to_have_text(re.compile(r"^market closed since (\S+ )?\d\d:\d\d$"))
+        await expect(state).to_have_text(re.compile(r"^market closed since (\S+ )?\d\d:\d\d, no opening is scheduled$"))
         await expect(state).to_have_attribute("data-tone", "muted")
         await expect(shown).to_have_text("no current quote")
         await expect(shown).to_have_attribute("title", re.compile("^market closed since"))
@@ -234,11 +234,34 @@ async def test_a_market_that_closes_and_opens_is_said_on_an_open_page(page: Page
         await shot(page, "quotes-closed")
         await page.set_viewport_size({"width": 390, "height": 900})
         await shot(page, "quotes-closed-narrow")
+        await page.set_viewport_size({"width": 1280, "height": 900})
+        await _opening_is_said(page, stage, f"{feed.topic}.market")
         await states.put("DEMO", {"market": "DEMO", "open": True})
         await expect(state).to_contain_text("feed stopped; last quote at")
         await expect(shown).to_have_attribute("title", "the last quote has expired")
         async with latest.steady("AAPL", 228.0):
             await expect(state).to_have_text("live")
+
+
+async def _opening_is_said(page: Page, stage: Stage, topic: str) -> None:
+    """The schedule that opens the market comes, is paused, and is resumed, while the page is open."""
+    state = page.locator('[data-field="state"]')
+    value = {"market": "DEMO", "open": True}
+    async with comet.Admin(stage.broker) as admin:
+        await admin.schedules.put_schedule(topic, "open", "cron 30 9 1 1 * America/New_York", key="DEMO", value=value)
+        await expect(state).to_have_text(re.compile(r", opens (\S+ )?09:30 New York$"))
+        await expect(state).to_have_attribute("title", re.compile(r"opens \d{4}-01-01 14:30:00"))
+        await axe(page)
+        await shot(page, "quotes-opens")
+        await page.emulate_media(color_scheme="dark")
+        await shot(page, "quotes-opens-dark")
+        await page.set_viewport_size({"width": 390, "height": 900})
+        await shot(page, "quotes-opens-narrow")
+        await page.emulate_media(color_scheme="light")
+        await admin.schedules.pause_schedule(topic, "open")
+        await expect(state).to_have_text(re.compile(", the opening is paused$"))
+        await admin.schedules.resume_schedule(topic, "open")
+        await expect(state).to_have_text(re.compile(", opens "))
 
 
 @asynccontextmanager

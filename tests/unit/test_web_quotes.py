@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from comet_web.document import DASH
-from comet_web.facts import Candles, Market, Quote, Quotes, TapeTrade
+from comet_web.facts import Candles, Market, Opening, Quote, Quotes, Schedule, TapeTrade
 from comet_web.page_request import PageRequest
 from comet_web.views.quotes import view
 
@@ -94,6 +96,35 @@ def test_a_closed_market_is_shown_in_place_of_a_feed_that_stopped() -> None:
     assert view(nothing, ASKED).fields["state"] == state, "there are no quotes yet"
     days = view(replace(LATER, market=Market(False, NOW - 86_400_000_000)), ASKED).fields["state"]
     assert days.text == "market closed since 2026-11-20 21:57"
+
+
+OPENS = Schedule(
+    "quotes.market", "open", "calendar:XNYS open", 1, "America/New_York",
+    next_us=1_763_994_600_000_000, next_local="2025-11-24T09:30:00-05:00",
+)  # fmt: skip
+FRIDAY = 1_763_769_600_000_000  # in New York; a Saturday in UTC
+
+
+@pytest.mark.parametrize(
+    ("opening", "time_us", "text"),
+    [
+        (Opening(OPENS), FRIDAY, "opens Mon 09:30 New York"),
+        (Opening(OPENS), OPENS.next_us - 1, "opens 09:30 New York"),
+        (Opening(OPENS), OPENS.next_us - 7 * 86_400_000_000, "opens 2025-11-24 09:30 New York"),
+        (Opening(OPENS), OPENS.next_us, "the opening is due"),
+        (Opening(replace(OPENS, zone="UTC")), FRIDAY, "opens Mon 09:30 UTC"),
+        (Opening(replace(OPENS, paused=True)), FRIDAY, "the opening is paused"),
+        (Opening(replace(OPENS, paused=True, waits_for="XNYS")), FRIDAY, "the opening waits for calendar XNYS"),
+        (Opening(replace(OPENS, next_us=None, next_local="")), FRIDAY, "no opening is scheduled"),
+        (Opening(), FRIDAY, "no opening is scheduled"),
+        (Opening(problem="no leader answers"), FRIDAY, "opening unknown"),
+    ],
+)
+def test_a_closed_market_says_when_it_opens(opening: Opening, time_us: int, text: str) -> None:
+    since = Market(False, time_us - 3_600_000_000)
+    state = view(replace(LATER, time_us=time_us, last_us=1, market=since, opening=opening), ASKED).fields["state"]
+    assert state.text.partition(", ")[2] == text
+    assert opening.problem in state.title
 
 
 def test_a_market_that_is_open_or_unknown_changes_nothing() -> None:

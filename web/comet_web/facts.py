@@ -271,6 +271,14 @@ class Market:
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """The schedule that opens a closed market; None: there is none, or `problem` says why it is not known."""
+
+    schedule: Schedule | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Quotes:
     """A topic of quotes and its state at the gateway."""
 
@@ -289,6 +297,7 @@ class Quotes:
     latest_failed: str = ""  # why that topic cannot be read now
     market: Market | None = None  # None: unknown, or no topic tells it
     market_failed: str = ""  # why that topic cannot be read now
+    opening: Opening | None = None  # of a closed market
     since_us: int | None = None  # start of the known history
     bounded: str = ""  # why it reaches no further back
     records: int = 0

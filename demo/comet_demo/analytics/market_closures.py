@@ -11,15 +11,13 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 import comet
 from comet_demo.model import MARKET_STATE
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 log = logging.getLogger("comet_demo.analytics")
 
@@ -90,8 +88,8 @@ class MarketClosures:
             if closures is None and batch.num_rows:
                 closures = self._read()
             begins, ends = (batch.column(name).to_pylist() for name in ("begin_us", "end_us"))
-            rows = zip(begins, ends, strict=True)
-            yield batch.take([at for at, row in enumerate(rows) if not overlaps(closures or (), *row)])
+            kept = [not overlaps(closures or (), *row) for row in zip(begins, ends, strict=True)]
+            yield batch.filter(pa.array(kept, pa.bool_()))
 
     def _read(self) -> list[Closure]:
         states: deque[State] = deque(maxlen=STATES_MAX)

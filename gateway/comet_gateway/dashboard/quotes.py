@@ -17,6 +17,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,7 @@ from comet_gateway.dashboard.candles import (
 from comet_gateway.dashboard.key_watcher import Entry, KeyWatcher
 from comet_gateway.dashboard.market_states import MarketStates
 from comet_gateway.dashboard.price_check import PriceCheck
+from comet_gateway.dashboard.schedules import opening
 from comet_gateway.dashboard.trade_tape import TradeTape
 from comet_gateway.http.problems import Problem
 from comet_gateway.push import subscribe_request as push
@@ -476,4 +478,7 @@ async def quotes(sources: Sources, request: PageRequest) -> facts.Quotes:
                 await feed.analytics.begun.wait()
     except TimeoutError:
         pass  # the page shows that history is loading
-    return feed.snapshot(request, request.now_us or time.time_ns() // 1000)
+    found = feed.snapshot(request, request.now_us or time.time_ns() // 1000)
+    if found.market is None or found.market.open:
+        return found
+    return replace(found, opening=await opening(sources, feed.market.watcher.topic))

@@ -12,9 +12,9 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
-from comet.admin.schedules import ScheduleInfo, ScheduleList
+from comet.admin.schedules import ScheduleDetails, ScheduleInfo, ScheduleList
 from comet.encryption.envelope import key_id_of
-from comet.errors import CometError, InvalidSchedule
+from comet.errors import CometError, InvalidSchedule, ScheduleNotFound, TopicNotFound
 from comet.schedules.calendars import Calendar
 from comet.schedules.preview import preview, zone_name
 from comet.schedules.spec import Schedule, calendar_of, parse_schedule, wall_text
@@ -31,6 +31,8 @@ SHOWN_BYTES: Final = 1_024  # of a value
 PARSED_MAX: Final = 2_000  # texts of schedules
 RECENT_S: Final = 0.5  # that an answer is reused for several users
 CALENDAR_S: Final = 30.0
+OPEN: Final = "open"  # the id of the schedule that opens a market
+OPENING_S: Final = 1.0  # that a page of quotes waits for it
 PAUSE_PARTS: Final = 9  # of the time that a list took, before an update reads it again
 PAGES_MAX: Final = 100  # kept
 UTC: Final = "UTC"
@@ -104,12 +106,7 @@ async def _listed(sources: Sources, key: tuple[str, str, str, str, bool | None],
 
 async def schedule(sources: Sources, request: PageRequest) -> facts.ScheduleDetail:
     """The loader of one schedule. Raises CometError."""
-    topic, id_ = request.params["topic"], request.params["schedule"]
-    found = await sources.recently(
-        ("schedule", topic, id_),
-        RECENT_S,
-        lambda: sources.sampler.query(lambda admin: admin.schedules.get_schedule(topic, id_)),
-    )
+    found = await _stored(sources, request.params["topic"], request.params["schedule"])
     calendars = await _calendars(sources, (found.schedule,))
     times, end, warning = _times(found.schedule, calendars, request.now_us)
     return facts.ScheduleDetail(
@@ -126,6 +123,26 @@ async def schedule(sources: Sources, request: PageRequest) -> facts.ScheduleDeta
         end=end,
         warning=warning,
     )
+
+
+async def _stored(sources: Sources, topic: str, id_: str) -> ScheduleDetails:
+    return await sources.recently(
+        ("schedule", topic, id_),
+        RECENT_S,
+        lambda: sources.sampler.query(lambda admin: admin.schedules.get_schedule(topic, id_)),
+    )
+
+
+async def opening(sources: Sources, topic: str) -> facts.Opening:
+    """The schedule that opens a market: `open` of the topic with its states."""
+    try:
+        async with asyncio.timeout(OPENING_S):
+            found = (await _stored(sources, topic, OPEN)).schedule
+            return facts.Opening(_schedule(found, await _calendars(sources, (found,))))
+    except (ScheduleNotFound, TopicNotFound):
+        return facts.Opening()
+    except (CometError, TimeoutError, Problem) as error:
+        return facts.Opening(problem=_why(error))
 
 
 def _times(

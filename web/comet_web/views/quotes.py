@@ -13,6 +13,7 @@ from comet_web.facts import Quote, Quotes, TapeTrade
 from comet_web.page_request import PageRequest, path
 from comet_web.views import quotes_analytics as analytics
 from comet_web.views import quotes_charts
+from comet_web.views.market_opening import opening_text, opening_title
 from comet_web.views.quotes_cells import DIGITS_MAX, clock, digits_of, moment, price, seconds_text, volume
 
 STOPPED_US: Final = 5_000_000  # without a quote until the feed counts as stopped
@@ -123,7 +124,7 @@ def _state(facts: Quotes) -> Cell:
     if facts.state == "filling":
         return Cell("loading history", tone="info")
     if facts.market is not None and _closed(facts) and (stopped(facts) or not facts.quotes):
-        return Cell(_closed(facts), tone="muted", title=numbers.moment_text(facts.market.since_us))
+        return _closed_state(facts, numbers.moment_text(facts.market.since_us))
     if not facts.quotes:
         return Cell("no quotes yet", tone="warn")
     if stopped(facts) and facts.last_us:
@@ -133,6 +134,13 @@ def _state(facts: Quotes) -> Cell:
             title=numbers.moment_text(facts.last_us),
         )
     return Cell("live", tone="good")
+
+
+def _closed_state(facts: Quotes, since: str) -> Cell:
+    """Since when the market is closed, and when it opens."""
+    texts = (_closed(facts), opening_text(facts.opening, facts.time_us))
+    titles = (since, opening_title(facts.opening))
+    return Cell(", ".join(filter(None, texts)), tone="muted", title=", ".join(filter(None, titles)))
 
 
 def _delay(facts: Quotes) -> Cell:
