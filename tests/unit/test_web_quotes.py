@@ -98,9 +98,10 @@ def test_a_closed_market_is_shown_in_place_of_a_feed_that_stopped() -> None:
     assert days.text == "market closed since 2026-11-20 21:57"
 
 
+OPENS_US = 1_763_994_600_000_000
 OPENS = Schedule(
     "quotes.market", "open", "calendar:XNYS open", 1, "America/New_York",
-    next_us=1_763_994_600_000_000, next_local="2025-11-24T09:30:00-05:00",
+    next_us=OPENS_US, next_local="2025-11-24T09:30:00-05:00",
 )  # fmt: skip
 FRIDAY = 1_763_769_600_000_000  # in New York; a Saturday in UTC
 
@@ -109,9 +110,9 @@ FRIDAY = 1_763_769_600_000_000  # in New York; a Saturday in UTC
     ("opening", "time_us", "text"),
     [
         (Opening(OPENS), FRIDAY, "opens Mon 09:30 New York"),
-        (Opening(OPENS), OPENS.next_us - 1, "opens 09:30 New York"),
-        (Opening(OPENS), OPENS.next_us - 7 * 86_400_000_000, "opens 2025-11-24 09:30 New York"),
-        (Opening(OPENS), OPENS.next_us, "the opening is due"),
+        (Opening(OPENS), OPENS_US - 1, "opens 09:30 New York"),
+        (Opening(OPENS), OPENS_US - 7 * 86_400_000_000, "opens 2025-11-24 09:30 New York"),
+        (Opening(OPENS), OPENS_US, "the opening is due"),
         (Opening(replace(OPENS, zone="UTC")), FRIDAY, "opens Mon 09:30 UTC"),
         (Opening(replace(OPENS, paused=True)), FRIDAY, "the opening is paused"),
         (Opening(replace(OPENS, paused=True, waits_for="XNYS")), FRIDAY, "the opening waits for calendar XNYS"),

@@ -88,8 +88,8 @@ class MarketClosures:
             if closures is None and batch.num_rows:
                 closures = self._read()
             begins, ends = (batch.column(name).to_pylist() for name in ("begin_us", "end_us"))
-            kept = [not overlaps(closures or (), *row) for row in zip(begins, ends, strict=True)]
-            yield batch.filter(pa.array(kept, pa.bool_()))
+            in_open_market = [not overlaps(closures or (), *row) for row in zip(begins, ends, strict=True)]
+            yield batch.filter(pa.array(in_open_market, pa.bool_()))
 
     def _read(self) -> list[Closure]:
         states: deque[State] = deque(maxlen=STATES_MAX)
