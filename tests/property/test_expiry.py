@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from comet import records
 from comet.filters import parse
 from comet.records import Codec, decode, iterate, stamped
+from comet.records.expiry import has_expired
 from comet.values.record import RecordBatch, unexpired
 from comet.wire.record_ttl import expiry_column, expiry_of
 from comet_broker.core.filter_time import FilterTime
 from comet_broker.key_values.table import KeyRecord, KeyTable
 from comet_broker.partitions.filtering import FilteredDelivery
-from comet_broker.partitions.record_messages import has_expired, record_messages
+from comet_broker.partitions.record_messages import record_messages
 from comet_broker.sharing.chunk import Chunk
 from comet_gateway.push.chunk import Slice, Source
 from comet_gateway.push.latest_table import LatestTable
@@ -106,7 +107,7 @@ def test_all_that_open_batches_leave_out_the_same(log: list[list[Row]], ttl_ms: 
     assert [offset for first, end in chunk.readable.runs for offset in range(first, end)] == expected
 
     messages = [message for one in stored for message in record_messages(decode(one))]
-    assert [one.offset for one in messages if not has_expired(one, clock.wall_us())] == expected
+    assert [one.offset for one in messages if not has_expired(one.expires_us, clock.wall_us())] == expected
 
     slices = [Slice(Source(one), 0, len(one), Values.AUTO, "c.").matching(None, clock.wall_us()) for one in batches]
     assert [offset for one in slices for offset in one.offsets] == expected

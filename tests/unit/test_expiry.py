@@ -16,6 +16,7 @@ from comet.handlers.app_test import AppTest
 from comet.producer.column_extras import Extras
 from comet.producer.idempotent_publish import request_of
 from comet.records import Batch, decode, stamped
+from comet.records.expiry import has_expired
 from comet.settings.topic import TTL_MS_MAX, TopicConfig
 from comet.types import Acks
 from comet.values.record import NewRecord, RecordBatch, unexpired
@@ -24,7 +25,7 @@ from comet.wire.record_ttl import BY_TOPIC, check_ttl, expiry_column, expiry_of
 from comet_broker.core.filter_time import FilterTime
 from comet_broker.key_values.table import KeyRecord, KeyTable
 from comet_broker.partitions.filtering import FilteredDelivery
-from comet_broker.partitions.record_messages import has_expired, record_messages
+from comet_broker.partitions.record_messages import record_messages
 from comet_broker.sharing.chunk import Chunk
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.chunk import Slice, Source
@@ -294,8 +295,8 @@ async def test_a_consumer_that_left_all_of_the_rest_out_moves_past_it(broker: Fa
 def test_records_of_messages_tell_when_they_expire() -> None:
     messages = list(record_messages(decode(batch([5, 0]))))
     assert [one.expires_us for one in messages] == [5, 0]
-    assert [has_expired(one, 5) for one in messages] == [True, False]
-    assert not has_expired(messages[0], 4)
+    assert [has_expired(one.expires_us, 5) for one in messages] == [True, False]
+    assert not has_expired(messages[0].expires_us, 4)
     assert [one.expires_us for one in record_messages(decode(batch(None)))] == [0, 0, 0]
 
 

@@ -14,6 +14,7 @@ from typing import Final, Self
 import msgspec
 
 from comet.errors import InvalidArgument, LimitExceeded
+from comet.records.expiry import has_expired
 from comet_broker.core.cluster import Stored
 from comet_broker.core.rules import check_principal
 
@@ -32,7 +33,7 @@ class AccessKey(Stored, frozen=True, array_like=True):
     expires_us: int = 0  # 0: never
 
     def has_expired(self, now_us: int) -> bool:
-        return 0 < self.expires_us <= now_us
+        return has_expired(self.expires_us, now_us)
 
 
 class AccessKeyTable(Stored, frozen=True):

@@ -19,6 +19,7 @@ from struct import Struct, iter_unpack
 from typing import Final, NamedTuple
 
 from comet.records import CompactionPlan
+from comet.records.expiry import has_expired
 from comet_broker import limits
 
 _REVISION: Final = Struct("<q")
@@ -80,7 +81,7 @@ class KeyRecord(NamedTuple):
         return self.live and not self.expired(now_us)
 
     def expired(self, now_us: int) -> bool:
-        return 0 < self.expires_us <= now_us
+        return has_expired(self.expires_us, now_us)
 
 
 class KeyTable:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from comet.errors import InvalidArgument, LimitExceeded, RevisionMismatch, Unavailable
+from comet.records.expiry import has_expired
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
 from comet.wire.corrupt import headers, opened
@@ -27,7 +28,7 @@ from comet_broker.key_values.view import KeyView
 from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import check_settled
 from comet_broker.partitions.partition import Partition
-from comet_broker.partitions.record_messages import counts, has_expired, record_messages
+from comet_broker.partitions.record_messages import counts, record_messages
 
 ABSENT: Final = -1  # as a revision: no record, a tombstone, or one that has expired
 _ANSWER_BYTES: Final = limits.READ_KEYS_BYTES_MAX
@@ -151,7 +152,7 @@ class KeyViews:
             if offset < partition.log.log_start or size >= _ANSWER_BYTES:
                 break
             record = await self._at(partition, offset)
-            if record is None or has_expired(record, self._env.clock.wall_us()):
+            if record is None or has_expired(record.expires_us, self._env.clock.wall_us()):
                 continue
             if record.HasField("key") and record.key == key:
                 found.append(record.SerializeToString())

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 from comet import records
 from comet.errors import CorruptBatch
 from comet.records import Batch, BatchHeader
+from comet.records.expiry import unexpired_rows
 from comet_broker.core.filter_time import FilterTime
 from comet_broker.ports import Worker
 
@@ -120,7 +121,7 @@ class FilteredDelivery:
             expiry = batch.expiry
             if expiry is not None:
                 now_us = self._time.wall_us()
-                rows = [row for row in rows if not 0 < expiry[row] <= now_us]
+                rows = unexpired_rows(rows, expiry, now_us)
         except CorruptBatch:  # the reader reports it
             self._add(bytes(stored))
             return

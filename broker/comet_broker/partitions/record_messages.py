@@ -35,8 +35,3 @@ def record_messages(batch: Batch, since: int = 0) -> Iterator[pb.Record]:
             for name, content in headers:
                 record.headers.add(name=name, value=content)
             yield record
-
-
-def has_expired(record: pb.Record, now_us: int) -> bool:
-    """Whether the record has expired: it is not delivered then."""
-    return 0 < record.expires_us <= now_us

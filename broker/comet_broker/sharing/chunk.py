@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from comet import records
 from comet.errors import CorruptBatch
+from comet.records.expiry import has_expired
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
 from comet_broker.core.isolation import AbortedTransaction
@@ -77,7 +78,7 @@ class Chunk:
 
     def unexpired(self, now_us: int) -> Chunk:
         """The same without the records that have expired since."""
-        if not 0 < self.expires_us <= now_us:
+        if not has_expired(self.expires_us, now_us):
             return self
         return Chunk(self.data, self._aborted, by_key=self._by_key, now_us=now_us)
 

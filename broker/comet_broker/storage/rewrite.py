@@ -26,6 +26,7 @@ from itertools import compress
 from typing import Final, NamedTuple
 
 from comet.records import Batch, BatchHeader, CompactionPlan, decode
+from comet.records.expiry import unexpired_rows
 from comet_broker.core.isolation import AbortedTransaction
 from comet_broker.ports import File
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES
@@ -302,7 +303,7 @@ class Rewriting:
         """Without the tombstones and records whose time has come."""
         plan, expiry = self._work.plan, batch.expiry
         if expiry is not None:
-            rows = [at for at in rows if not 0 < expiry[at] <= plan.now_us]
+            rows = unexpired_rows(rows, expiry, plan.now_us)
         if batch.values_column.bitmap >= 0 and batch.header.base_offset < plan.tombstones_end:
             values, keys, offsets = batch.values, batch.keys, batch.offsets
             rows = [

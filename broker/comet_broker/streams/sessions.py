@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from comet.errors import CometError, LimitExceeded, Unavailable
+from comet.records.expiry import has_expired
 from comet.wire.liveness import OF_CLIENTS, Liveness
 from comet_broker import limits
 from comet_broker.access.client_access import ClientAccess
@@ -80,7 +81,9 @@ class Sessions:
     def end_expired(self, now_us: int) -> None:
         """The same for credentials that have expired."""
         ended = Unavailable("the access key or token has expired; connect again", retry_after_ms=100)
-        _end([session for session in self._open.values() if 0 < session.client.access.expires_us <= now_us], ended)
+        _end(
+            [session for session in self._open.values() if has_expired(session.client.access.expires_us, now_us)], ended
+        )
 
     # ---- when memory is short, see memory.guard.Sheddable
 

@@ -23,6 +23,7 @@ from comet.errors import (
     TopicNotFound,
     Unavailable,
 )
+from comet.records.expiry import has_expired
 from comet.types import Earliest, Latest, Position
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER, ACKS_NONE
@@ -45,7 +46,7 @@ from comet_broker.partitions.log_reader import LogReader
 from comet_broker.partitions.offset_lookup import resolve
 from comet_broker.partitions.partition import Partition
 from comet_broker.partitions.range_read import Ranges, answer_later, end_of
-from comet_broker.partitions.record_messages import counts, has_expired, record_messages
+from comet_broker.partitions.record_messages import counts, record_messages
 from comet_broker.partitions.shared_answers import SharedAnswers
 from comet_broker.partitions.topics import TopicTable
 from comet_broker.partitions.transaction_batches import NotInTransaction
@@ -391,7 +392,7 @@ class UnaryRecords:
                     raise record
                 if found and (len(found) >= records_max or size >= bytes_max):
                     break
-                if not has_expired(record, self._env.clock.wall_us()):
+                if not has_expired(record.expires_us, self._env.clock.wall_us()):
                     found.append(record)
                     size += len(record.value) + len(record.key)
                 offset = record.offset + 1

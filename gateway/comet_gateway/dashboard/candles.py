@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from comet.records.expiry import has_expired
 from comet_gateway.dashboard.trade_tape import TRADE_BYTES, TRADES_MAX, TradeTape
 from comet_web.facts import TapeTrade
 
@@ -242,7 +243,7 @@ class LatestQuote:
             self.ask = tick.ask
 
     def has_expired(self, now_us: int) -> bool:
-        return 0 < self.expires_us <= now_us
+        return has_expired(self.expires_us, now_us)
 
 
 class CandleSymbol:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from comet.records.expiry import has_expired
 from comet_gateway.brokers.key_tables import KeyTables
 from comet_gateway.dashboard.key_watcher import Entry, KeyWatcher
 from comet_web import facts
@@ -36,7 +37,7 @@ class MarketStates:
         """Closed if all markets are, since the last one closed; else open. None: unknown, or the topic is missing."""
         if not self.watcher.followed or self.watcher.failed or len(self._states) > MARKETS_MAX:
             return None
-        states = [market for market, expires_us in self._states.values() if not 0 < expires_us <= now_us]
+        states = [market for market, expires_us in self._states.values() if not has_expired(expires_us, now_us)]
         opened = [market.since_us for market in states if market.open]
         if opened:
             return facts.Market(True, min(opened))

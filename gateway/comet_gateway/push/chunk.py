@@ -16,6 +16,7 @@ from typing import Final
 
 import comet
 from comet.filters import Filter
+from comet.records.expiry import unexpired_rows
 from comet_gateway.push.events import Missing
 from comet_gateway.records.cursor import CursorPosition, position_text
 from comet_gateway.records.record_json import Values, fragments
@@ -149,7 +150,7 @@ class Slice:
         if chosen is not None:
             rows = source.rows(chosen, self._begin, self._end)
         if expiry is not None:
-            rows = [row for row in rows if not 0 < expiry[row] <= now_us]
+            rows = unexpired_rows(rows, expiry, now_us)
         if len(rows) == self._end - self._begin:
             return self
         found = Slice(self._source, self._begin, self._end, self._values, self._prefix)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from itertools import repeat
 from typing import Final, NamedTuple
 
+from comet.records.expiry import has_expired
 from comet.types import wall_clock_us
 from comet_gateway.push.chunk import Source
 from comet_gateway.push.ring import Ring
@@ -165,7 +166,7 @@ class LatestTable:
 
     def _unexpired(self, found: list[TableEntry]) -> list[TableEntry]:
         now_us = self._clock_us()
-        return [entry for entry in found if not 0 < entry.expires_us <= now_us]
+        return [entry for entry in found if not has_expired(entry.expires_us, now_us)]
 
 
 class Filling:

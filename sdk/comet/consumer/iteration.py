@@ -18,6 +18,7 @@ from comet.consumer.fetcher import Fetcher
 from comet.consumer.look_ahead import LookAhead
 from comet.encryption.keyring import Keyring
 from comet.errors import CometError, CorruptBatch, CorruptRecords, InvalidArgument, SerdeError
+from comet.records.expiry import has_expired
 from comet.types import TopicPartition
 from comet.values.record import Record, RecordBatch, unexpired
 from comet.wire.corrupt import range_of
@@ -515,7 +516,7 @@ def unexpired_records(batch: RecordBatch[T], clock_us: Callable[[], int]) -> Ite
 
 def _in_time(found: Iterator[Record[T]], expiry: Sequence[int], clock_us: Callable[[], int]) -> Iterator[Record[T]]:
     for record, at in zip(found, expiry, strict=True):
-        if not 0 < at <= clock_us():
+        if not (at and has_expired(at, clock_us())):
             yield record
 
 

@@ -26,6 +26,7 @@ from comet.errors import Closed, CorruptRecords
 from comet.handlers.binding import Binding, Caller, Item, items_of
 from comet.handlers.dead_letters import DeadLetters
 from comet.handlers.delayed_retries import DelayedRetries, of_another_group
+from comet.records.expiry import has_expired
 from comet.types import TopicPartition, wall_clock_us
 from comet.values.record import RecordBatch
 
@@ -366,7 +367,7 @@ class GroupServing(Serving):
         expiry = item.batch.expiry
         if expiry is None or self.one.whole:
             return False
-        return 0 < expiry[bisect_left(item.batch.offsets, item.first)] <= self.clock_us()
+        return has_expired(expiry[bisect_left(item.batch.offsets, item.first)], self.clock_us())
 
     async def call(self, item: Item) -> None:
         """Calls the handler once. Raises its exception."""

@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 from comet.consumer.consumer import Consumer
 from comet.errors import Closed
 from comet.key_values.entry import KVEntry, entry
+from comet.records.expiry import has_expired
 from comet.values.record import Record
 
 T = TypeVar("T")
@@ -115,7 +116,7 @@ class KVWatch(Generic[T]):
             key = record.key
             if key is None or (key != watched.key if watched.key is not None else not key.startswith(watched.prefix)):
                 continue
-            if 0 < expires_us <= watched.clock_us() or self._was_shown(record.partition, key, record.offset):
+            if has_expired(expires_us, watched.clock_us()) or self._was_shown(record.partition, key, record.offset):
                 continue
             value, at_us, headers = record.value, record.timestamp_us, record.headers
             return entry(key, value, record.offset, at_us, headers, expires_us, watched.serde)

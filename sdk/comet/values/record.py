@@ -11,6 +11,7 @@ from comet.encryption.encrypted_values import EncryptedValues, Rows, picked
 from comet.encryption.keyring import Keyring
 from comet.errors import SerdeError
 from comet.records import Batch
+from comet.records.expiry import unexpired_rows
 
 if TYPE_CHECKING:
     import pyarrow
@@ -358,7 +359,7 @@ def unexpired(batch: RecordBatch[T], now_us: int) -> RecordBatch[T] | None:
     expiry = batch.expiry
     if expiry is None:
         return batch
-    return batch.pick([row for row, at in enumerate(expiry) if not 0 < at <= now_us])
+    return batch.pick(unexpired_rows(range(len(expiry)), expiry, now_us))
 
 
 def _part_of(batch: RecordBatch[T], rows: Rows) -> RecordBatch[T]:
