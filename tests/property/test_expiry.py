@@ -20,7 +20,7 @@ from comet_broker.partitions.filtering import FilteredDelivery
 from comet_broker.partitions.record_messages import record_messages
 from comet_broker.sharing.chunk import Chunk
 from comet_gateway.push.chunk import Slice, Source
-from comet_gateway.push.latest_table import LatestTable
+from comet_gateway.push.latest_table import Encoding, LatestTable
 from comet_gateway.push.ring import Ring
 from comet_gateway.records.cursor import CursorPosition
 from comet_gateway.records.record_json import Values
@@ -125,7 +125,7 @@ def test_all_that_open_batches_leave_out_the_same(log: list[list[Row]], ttl_ms: 
     assert valued == {key for key, at in last.items() if at in expected and rows[at].value is not None}
 
     latest = LatestTable(
-        Ring("quotes", bytes(16), {0: CursorPosition(0)}, 1 << 16), Values.AUTO, 10, 1 << 20, clock.wall_us
+        Ring("quotes", bytes(16), {0: CursorPosition(0)}, 1 << 16), Encoding(Values.AUTO), 10, 1 << 20, clock.wall_us
     )
     for one in batches:
         latest.apply(Source(one))

@@ -12,7 +12,7 @@ from comet_gateway.push.events import Event, Failed
 from comet_gateway.push.latest_fanout import EARLY, SnapshotWalk, Ticker
 from comet_gateway.push.latest_table import LatestTable
 from comet_gateway.push.ring import Ring
-from comet_gateway.push.subscribe_request import SubscribeRequest
+from comet_gateway.push.subscribe_request import PASSED_MAX, SubscribeRequest
 
 
 class Conflator:
@@ -32,7 +32,9 @@ class Conflator:
         self.walk: SnapshotWalk | None = None
         self._behind_at_first = 0
         self.version = self.table.version
-        self._passed = ring.count(self.partitions)  # records received by the last tick that it was given completely
+        # Matching records received by the last tick that it was given completely.
+        self._passed = self.table.count(self.partitions)
+        self._told = ring.total  # records received when it last got a cursor
         self._done = ticker.number
         self._done_s = ticker.clock()  # time of the first part of the last tick
         self._began_s: float | None = None  # time of the first part of the tick in progress
@@ -45,7 +47,7 @@ class Conflator:
         """Starts with a snapshot, which replaces `behind` records written since its position."""
         self.walk = walk
         self.version = walk.snapshot.version
-        self._passed = walk.snapshot.count(self.partitions)
+        self._passed = walk.snapshot.matched(self.partitions)
         self._behind_at_first = behind
 
     def cursor(self) -> str:
@@ -61,13 +63,19 @@ class Conflator:
 
     @property
     def behind(self) -> int:
-        """Records received since it was last given records."""
-        return self.ring.count(self.partitions) - self._passed
+        """Matching records received since it was last given records."""
+        return self.table.count(self.partitions) - self._passed
+
+    @property
+    def _stale(self) -> bool:
+        """Whether the client needs a cursor behind records that do not match: it does not look at them again when it
+        reconnects."""
+        return self.table.encoding.filter is not None and self.ring.total - self._told >= PASSED_MAX
 
     @property
     def waits(self) -> bool:
         """Whether there is nothing for it, at any tick."""
-        return self.version == self.table.version and self.failed is None
+        return self.version == self.table.version and self.failed is None and not self._stale
 
     @property
     def idle(self) -> bool:
@@ -80,7 +88,8 @@ class Conflator:
         if self.walk is not None:
             return self._take_walk(self.walk, permits)
         failed = self.failed is not None
-        if self.version != self.table.version and (permits is None or permits > 0) and (failed or self._due()):
+        changed = self.version != self.table.version or self._stale
+        if changed and (permits is None or permits > 0) and (failed or self._due()):
             return self._take_tick(permits)
         if failed and not self.over:
             self.over = True
@@ -119,6 +128,9 @@ class Conflator:
         self._passed += event.count + event.conflated
         if self._began_s is None:
             self._began_s = ticker.clock()
+        stale = self._stale
         if event.last:
             self._done, self._done_s, self._began_s = ticker.number, self._began_s, None
-        return event if event.count else self.take(permits)
+            if event.count or stale:
+                self._told = self.ring.total
+        return event if event.count or stale else self.take(permits)

@@ -21,6 +21,7 @@ from comet_gateway.push.chunk import Source
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Begun, Failed, Missing
 from comet_gateway.push.latest_fanout import SnapshotWalk
+from comet_gateway.push.latest_table import Encoding
 from comet_gateway.push.latest_tables import Needs, Tables
 from comet_gateway.push.ring import Ring
 from comet_gateway.push.ring_cursor import RingCursor
@@ -213,21 +214,24 @@ class Feed:
             beginning = await self._log.begin(self.ring, start, request.partitions)
         positions = beginning.positions if cursor is not None or beginning.positions else None
         snapshot = request.snapshot and cursor is None
+        encoding = Encoding(request.values, request.filter)
         follower: RingCursor | Conflator
         if request.policy is Policy.CONFLATE:
-            clockwork = needs.tick(request.values, request.interval_ms)
+            clockwork = needs.tick(encoding, request.interval_ms)
             walk = None
             if snapshot or positions is not None:
-                taken = await self.tables.snapshot(needs.table(request.values), positions)
+                taken = await self.tables.snapshot(needs.table(encoding), positions)
                 walk = SnapshotWalk(taken, request.partitions, positions)
             follower = Conflator(self.ring, request, clockwork.ticker)
             at = self.ring.cursor() if positions is None else self.ring.cursor_of(positions)
             if walk is not None:
-                follower.begin_with(walk, _between(positions or {}, walk.snapshot.positions))
+                # How many of the records in between match is not known.
+                counted = {} if positions is None or request.filter is not None else positions
+                follower.begin_with(walk, _between(counted, walk.snapshot.positions))
         else:
             walk = None
             if snapshot:
-                walk = SnapshotWalk(await self.tables.snapshot(needs.table(request.values)), request.partitions, None)
+                walk = SnapshotWalk(await self.tables.snapshot(needs.table(encoding)), request.partitions, None)
             follower = RingCursor(self.ring, request)
             if walk is not None:
                 follower.begin_with(walk)

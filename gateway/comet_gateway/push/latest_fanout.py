@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from comet_gateway.push.events import Latest
-from comet_gateway.push.latest_table import LatestTable, TableEntry
+from comet_gateway.push.latest_table import LatestTable, TableEntry, received_of
 from comet_gateway.records.cursor import CursorPosition
 
 CHAINS_MAX: Final = 8  # of one tick; other subscribers get parts of their own
@@ -95,7 +95,9 @@ class TableSnapshot:
         self.taken_s = taken_s
         self.topic = ring.topic
         self.records = table.all()
+        self.matching = self.records if table.encoding.filter is None else table.matching()
         self.version = table.version
+        self.received = dict(table.received)
         self.complete = not table.lossy
         self.knows_dead = not table.forgot_dead
         self.whole = table.whole
@@ -111,23 +113,24 @@ class TableSnapshot:
         """The next part without deleted keys from an index on, and the index of the part after it."""
         found = self._shared.get(index)
         if found is None:
-            found = self._shared[index] = self.part(index, _alive, None, snapshot=True)
+            found = self._shared[index] = self.part(self.records, index, _alive, None, snapshot=True)
         return found
 
     def part(
-        self, index: int, wanted: Callable[[TableEntry], bool], permits: int | None, *, snapshot: bool
-    ) -> tuple[Latest, int]:
+        self, records: Sequence[TableEntry], index: int, wanted: Callable[[TableEntry], bool], permits: int | None, *,
+        snapshot: bool,
+    ) -> tuple[Latest, int]:  # fmt: skip
         found: list[TableEntry] = []
         size = 0
-        while index < len(self.records):
-            entry = self.records[index]
+        while index < len(records):
+            entry = records[index]
             if wanted(entry):
                 size += len(entry.fragment) + 1
                 if found and (size > self._bytes_max or len(found) == permits):
                     break
                 found.append(entry)
             index += 1
-        last = index == len(self.records)
+        last = index == len(records)
         event = event_of(
             self.topic, found, conflated=0, snapshot=snapshot, last=last,
             complete=self.complete and (snapshot or self.knows_dead), cursor=self.cursor if last else "",
@@ -139,13 +142,17 @@ class TableSnapshot:
         wanted = self.totals.keys() if partitions is None else partitions
         return sum(self.totals.get(index, 0) for index in wanted)
 
+    def matched(self, partitions: frozenset[int] | None) -> int:
+        """Records received by then that match the table's filter."""
+        return received_of(self.received, partitions)
+
 
 def _alive(entry: TableEntry) -> bool:
     return not entry.dead
 
 
 class SnapshotWalk:
-    """One subscriber's position in a snapshot: all of it, or only records newer than its cursor."""
+    """One subscriber's position in a snapshot: all of it, or only the matching records newer than its cursor."""
 
     def __init__(
         self,
@@ -168,7 +175,8 @@ class SnapshotWalk:
             event, index = self.snapshot.shared(self._index)
         if event is None or (permits is not None and event.count > permits):
             event, index = self.snapshot.part(
-                self._index, self._wants, permits, snapshot=self._newer_than is None
+                self.snapshot.records if self._newer_than is None else self.snapshot.matching,
+                self._index, self._wants, permits, snapshot=self._newer_than is None,
             )  # fmt: skip
         self._index = index
         self.given += event.count
@@ -233,11 +241,12 @@ class Ticker:
         most: int | None = None,
     ) -> Iterator[Part]:  # fmt: skip
         table, ring = self.table, self.table.ring
+        received = table.count(partitions)
         for begin, end in parts_of(records, self._delivery_bytes, most):
             last = end == len(records)
             to = table.version if last else records[end - 1].version
             # For some partitions only, the number of conflated records is unknown until the end.
-            between = to - version if partitions is None else ring.count(partitions) - passed if last else 0
+            between = to - version if partitions is None else received - passed if last else 0
             conflated = max(between - (end - begin), 0)
             yield Part(
                 event_of(

@@ -5,16 +5,20 @@ without a key count as one key. `latest_fanout` serves tables to subscribers.
 
 An entry that has expired is neither in a snapshot nor among changes.
 
+A table with a filter has two entries of a key: the newest record, for snapshots, and the newest record that matches,
+for changes. A newest record that does not match is `hidden`: its key is not in a snapshot.
+
 Pure: no I/O; the clock is a parameter.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
+from comet.filters import Filter
 from comet.records.expiry import has_expired
 from comet.types import wall_clock_us
 from comet_gateway.push.chunk import Source
@@ -31,8 +35,13 @@ class TableEntry(NamedTuple):
     offset: int
     timestamp_us: int
     fragment: bytes
-    dead: bool  # a tombstone
+    dead: bool  # a tombstone, or hidden
     expires_us: int = 0  # 0: never
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it does not match the table's filter."""
+        return not self.fragment
 
     def beats(self, other: TableEntry) -> bool:
         """Whether it is newer; both may have been read from the log."""
@@ -41,53 +50,64 @@ class TableEntry(NamedTuple):
         return self.timestamp_us >= other.timestamp_us
 
 
-class LatestTable:
-    """The table. Owned by a feed; lives while it has subscribers, and for a while after."""
+class Encoding(NamedTuple):
+    """What a table holds of records: the form of values, and its filter."""
 
-    def __init__(
-        self, ring: Ring, values: Values, keys_max: int, bytes_max: int, clock_us: Callable[[], int] = wall_clock_us
-    ) -> None:
-        self.ring = ring
-        self.values = values
-        self.version = 0
-        self.bytes = 0
-        self.lossy = False  # it does not hold all keys, or could not read all records
-        self.forgot_dead = False  # tombstones of some deleted keys were dropped
-        self.filled_from = {index: position.offset for index, position in ring.positions.items()}
-        self.whole = False  # filled from the log start offset
-        self._clock_us = clock_us
-        self._keys_max = keys_max
-        self._bytes_max = bytes_max
-        self._entries: OrderedDict[bytes | None, TableEntry] = OrderedDict()
-        self._dead: OrderedDict[bytes | None, None] = OrderedDict()  # keys whose entry is a tombstone
+    values: Values
+    filter: Filter | None = None
 
-    def __len__(self) -> int:
-        return len(self._entries)
+    def __str__(self) -> str:
+        return self.values.value if self.filter is None else f"{self.values.value}, {self.filter.text}"
 
-    # ---- arriving records
-
-    def apply(self, source: Source) -> None:
-        """Applies the next records."""
-        entries, partition, version = self._entries, source.partition, self.version
-        batch = source.batch
+    def entries(self, source: Source, version: int, *, counted: bool = True) -> Iterator[tuple[bytes | None, TableEntry]]:
+        """The entries of a batch with their keys. With `counted`, each record that matches has the next version."""
+        batch, partition = source.batch, source.partition
         for key, value, offset, timestamp_us, fragment, expires_us in zip(
             batch.keys,
             batch.values,
             source.offsets,
             batch.timestamps,
-            source.fragments(self.values),
+            self._fragments(source),
             repeat(0, len(source)) if source.expiry is None else source.expiry,
             strict=True,
         ):
-            version += 1
-            old = entries.get(key)
-            if old is not None and old.partition != partition and old.timestamp_us > timestamp_us:
-                continue
-            self._put(key, TableEntry(version, partition, offset, timestamp_us, fragment, value is None, expires_us))
-        self.version = version
-        self._shrink()
+            hidden = not fragment
+            version += counted and not hidden
+            yield (
+                key,
+                TableEntry(version, partition, offset, timestamp_us, fragment, value is None or hidden, expires_us),
+            )
 
-    def _put(self, key: bytes | None, entry: TableEntry) -> None:
+    def _fragments(self, source: Source) -> Sequence[bytes]:
+        """The records as JSON; empty for those that do not match."""
+        if self.filter is None:
+            return source.fragments(self.values)
+        rows = source.rows(self.filter, 0, len(source))
+        made = [b""] * len(source)
+        for row, fragment in zip(rows, source.encoded(self.values, rows), strict=True):
+            made[row] = fragment
+        return made
+
+
+class KeyEntries:
+    """One entry of each key, in the order of updates, within a bound. Owned by a table or its filling."""
+
+    def __init__(self, keys_max: int, bytes_max: int) -> None:
+        self.bytes = 0
+        self.lossy = False  # it does not hold all keys, or could not read all records
+        self.forgot_dead = False  # tombstones of some deleted keys, or hidden records, were dropped
+        self._keys_max = keys_max
+        self._bytes_max = bytes_max
+        self._entries: OrderedDict[bytes | None, TableEntry] = OrderedDict()
+        self._dead: OrderedDict[bytes | None, None] = OrderedDict()  # keys whose entry is dead
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: bytes | None) -> TableEntry | None:
+        return self._entries.get(key)
+
+    def put(self, key: bytes | None, entry: TableEntry) -> None:
         old = self._entries.get(key)
         if old is not None:
             self.bytes -= len(old.fragment)
@@ -102,14 +122,13 @@ class LatestTable:
         elif old is not None and old.dead:
             del self._dead[key]
 
-    def _remove(self, key: bytes | None) -> TableEntry:
+    def _remove(self, key: bytes | None) -> None:
         entry = self._entries.pop(key)
         self._dead.pop(key, None)
         self.bytes -= ENTRY_OVERHEAD + len(key or b"") + len(entry.fragment)
-        return entry
 
-    def _shrink(self) -> None:
-        """Evicts deleted keys first, then the least recently written ones."""
+    def shrink(self) -> None:
+        """Evicts dead entries first, then the least recently written ones."""
         while len(self._entries) > self._keys_max or (self.bytes > self._bytes_max and len(self._entries) > 1):
             if self._dead:
                 self._remove(next(iter(self._dead)))
@@ -119,36 +138,25 @@ class LatestTable:
                 self.lossy = True
 
     def cut(self, partition: int, offset: int) -> None:
-        """Handles a truncation: drops records from behind it; the previous records of their keys are unknown."""
+        """Drops records from behind a truncation; the previous records of their keys are unknown."""
         for key in [
             key for key, entry in self._entries.items() if entry.partition == partition and entry.offset >= offset
         ]:
             self._remove(key)
             self.lossy = True
-        if offset < self.filled_from.get(partition, 0):
-            self.filled_from[partition] = offset  # later records are applied at offsets that existed before
 
-    def lacks(self, since: Mapping[int, CursorPosition] | None) -> bool:
-        """Whether records written since are missing; None: of the whole log."""
-        if self.whole or since is None:
-            return not self.whole
-        return any(position.offset < self.filled_from.get(index, 0) for index, position in since.items())
-
-    def filled(self, filling: Filling) -> None:
-        """Adds records read from the log before the applied ones. They are no change for subscribers."""
+    def filled(self, filling: KeyEntries) -> None:
+        """Adds older entries, read from the log. An entry that was dropped as dead may have an older one there."""
         before = self._entries
         self._entries, self._dead, self.bytes = OrderedDict(), OrderedDict(), 0
-        for key, entry in filling.entries.items():
-            self._put(key, entry)
+        for key, entry in filling._entries.items():
+            self.put(key, entry)
         for key, entry in before.items():
             old = self._entries.get(key)
             if old is None or entry.beats(old):
-                self._put(key, entry)
-        self.filled_from.update(filling.begin)
-        self.lossy = self.lossy or filling.lossy
-        self._shrink()
-
-    # ---- queries
+                self.put(key, entry)
+        self.lossy = self.lossy or filling.lossy or self.forgot_dead
+        self.shrink()
 
     def since(self, version: int, partitions: frozenset[int] | None) -> list[TableEntry]:
         """Entries after a version, the oldest first."""
@@ -159,53 +167,148 @@ class LatestTable:
             if partitions is None or entry.partition in partitions:
                 found.append(entry)
         found.reverse()
-        return self._unexpired(found)
+        return found
 
     def all(self) -> list[TableEntry]:
-        return self._unexpired(list(self._entries.values()))
+        return list(self._entries.values())
+
+
+def _maps(encoding: Encoding, keys_max: int, bytes_max: int) -> tuple[KeyEntries, KeyEntries]:
+    """The newest record of each key, and the newest that matches: the same without a filter. Both are within
+    `bytes_max` together."""
+    if encoding.filter is None:
+        latest = KeyEntries(keys_max, bytes_max)
+        return latest, latest
+    return KeyEntries(keys_max, bytes_max // 2), KeyEntries(keys_max, bytes_max // 2)
+
+
+class LatestTable:
+    """The table. Owned by a feed; lives while it has subscribers, and for a while after."""
+
+    def __init__(
+        self, ring: Ring, encoding: Encoding, keys_max: int, bytes_max: int,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:  # fmt: skip
+        self.ring = ring
+        self.encoding = encoding
+        self.version = 0  # records received that match
+        self.received: dict[int, int] = {}  # of those, by partition
+        self.filled_from = {index: position.offset for index, position in ring.positions.items()}
+        self.whole = False  # filled from the log start offset
+        self._clock_us = clock_us
+        self._keys_max = keys_max
+        self._bytes_max = bytes_max
+        self._latest, self._matching = _maps(encoding, keys_max, bytes_max)
+
+    def __len__(self) -> int:
+        return len(self._latest)
+
+    @property
+    def bytes(self) -> int:
+        return self._latest.bytes + (0 if self._matching is self._latest else self._matching.bytes)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether it does not hold all keys, or could not read all records."""
+        return self._latest.lossy or self._matching.lossy
+
+    @property
+    def forgot_dead(self) -> bool:
+        """Whether tombstones of some deleted keys were dropped."""
+        return self._matching.forgot_dead
+
+    def count(self, partitions: frozenset[int] | None) -> int:
+        """Records received that match."""
+        return received_of(self.received, partitions)
+
+    # ---- arriving records
+
+    def apply(self, source: Source) -> None:
+        """Applies the next records."""
+        before, version = self.version, self.version
+        maps = {id(one): one for one in (self._latest, self._matching)}.values()
+        for key, entry in self.encoding.entries(source, before):
+            version = entry.version
+            for entries in maps:
+                if entry.hidden and entries is self._matching:
+                    continue
+                old = entries.get(key)
+                if old is None or old.partition == entry.partition or old.timestamp_us <= entry.timestamp_us:
+                    entries.put(key, entry)
+        self.version = version
+        self.received[source.partition] = self.received.get(source.partition, 0) + version - before
+        for entries in maps:
+            entries.shrink()
+
+    def cut(self, partition: int, offset: int) -> None:
+        """Handles a truncation: drops records from behind it; the previous records of their keys are unknown."""
+        self._latest.cut(partition, offset)
+        self._matching.cut(partition, offset)
+        if offset < self.filled_from.get(partition, 0):
+            self.filled_from[partition] = offset  # later records are applied at offsets that existed before
+
+    def lacks(self, since: Mapping[int, CursorPosition] | None) -> bool:
+        """Whether records written since are missing; None: of the whole log."""
+        if self.whole or since is None:
+            return not self.whole
+        return any(position.offset < self.filled_from.get(index, 0) for index, position in since.items())
+
+    def filling(self, begin: Mapping[int, int]) -> Filling:
+        """An empty filling from `begin` on in each partition."""
+        return Filling(self.encoding, begin, self._keys_max, self._bytes_max)
+
+    def filled(self, filling: Filling) -> None:
+        """Adds records read from the log before the applied ones. They are no change for subscribers."""
+        self._latest.filled(filling.latest)
+        if self._matching is not self._latest:
+            self._matching.filled(filling.matching)
+        self.filled_from.update(filling.begin)
+        self._latest.lossy = self._latest.lossy or filling.short
+
+    # ---- queries
+
+    def since(self, version: int, partitions: frozenset[int] | None) -> list[TableEntry]:
+        """Matching entries after a version, the oldest first."""
+        return self._unexpired(self._matching.since(version, partitions))
+
+    def all(self) -> list[TableEntry]:
+        """The newest record of each key; some are dead."""
+        return self._unexpired(self._latest.all())
+
+    def matching(self) -> list[TableEntry]:
+        """The newest record of each key that matches."""
+        return self._unexpired(self._matching.all())
 
     def _unexpired(self, found: list[TableEntry]) -> list[TableEntry]:
         now_us = self._clock_us()
         return [entry for entry in found if not has_expired(entry.expires_us, now_us)]
 
 
+def received_of(received: Mapping[int, int], partitions: frozenset[int] | None) -> int:
+    """The records of some partitions."""
+    return sum(received.values()) if partitions is None else sum(received.get(index, 0) for index in partitions)
+
+
 class Filling:
     """Records read from the log to fill a table, from `begin` on in each partition."""
 
-    def __init__(self, table: LatestTable, begin: Mapping[int, int]) -> None:
+    def __init__(self, encoding: Encoding, begin: Mapping[int, int], keys_max: int, bytes_max: int) -> None:
         self.begin = dict(begin)
-        self.entries: OrderedDict[bytes | None, TableEntry] = OrderedDict()
-        self.lossy = False
-        self._values = table.values
-        self._keys_max = table._keys_max
-        self._bytes_max = table._bytes_max
-        self._bytes = 0
+        self.short = False  # not all records are read
+        self._encoding = encoding
+        self.latest, self.matching = _maps(encoding, keys_max, bytes_max)
 
     def apply(self, source: Source, end: int) -> None:
         """Applies records before an offset: later ones are in the table."""
-        batch, partition = source.batch, source.partition
-        for key, value, offset, timestamp_us, fragment, expires_us in zip(
-            batch.keys,
-            batch.values,
-            source.offsets,
-            batch.timestamps,
-            source.fragments(self._values),
-            repeat(0, len(source)) if source.expiry is None else source.expiry,
-            strict=True,
-        ):
-            if offset >= end:
+        maps = {id(one): one for one in (self.latest, self.matching)}.values()
+        for key, entry in self._encoding.entries(source, 0, counted=False):
+            if entry.offset >= end:
                 break
-            entry = TableEntry(0, partition, offset, timestamp_us, fragment, value is None, expires_us)
-            old = self.entries.get(key)
-            if old is None:
-                self._bytes += ENTRY_OVERHEAD + len(key or b"") + len(fragment)
-            elif entry.beats(old):
-                self._bytes += len(fragment) - len(old.fragment)
-                self.entries.move_to_end(key)
-            else:
-                continue
-            self.entries[key] = entry
-        while len(self.entries) > self._keys_max or (self._bytes > self._bytes_max and len(self.entries) > 1):
-            key, old = self.entries.popitem(last=False)
-            self._bytes -= ENTRY_OVERHEAD + len(key or b"") + len(old.fragment)
-            self.lossy = self.lossy or not old.dead
+            for entries in maps:
+                if entry.hidden and entries is self.matching:
+                    continue
+                old = entries.get(key)
+                if old is None or entry.beats(old):
+                    entries.put(key, entry)
+        for entries in maps:
+            entries.shrink()

@@ -14,10 +14,9 @@ from comet_gateway.push.chunk import Source
 from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Missing
 from comet_gateway.push.latest_fanout import TableSnapshot, Ticker
-from comet_gateway.push.latest_table import Filling, LatestTable
+from comet_gateway.push.latest_table import Encoding, Filling, LatestTable
 from comet_gateway.push.ring import Ring
 from comet_gateway.records.cursor import CursorPosition
-from comet_gateway.records.record_json import Values
 
 if TYPE_CHECKING:
     from comet_gateway.config import Limits
@@ -101,7 +100,7 @@ class Tables:
         self._log = history
         self._limits = limits
         self._room = room  # whether there is room for another table
-        self._tables: dict[Values, Table] = {}
+        self._tables: dict[Encoding, Table] = {}  # subscribers with the same filter share one
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -119,14 +118,14 @@ class Tables:
 
     # ---- users
 
-    def use(self, values: Values) -> Table:
+    def use(self, encoding: Encoding) -> Table:
         """A table, to be returned with `leave`. Raises Problem."""
-        table = self._tables.get(values)
+        table = self._tables.get(encoding)
         if table is None:
             if not self._room():
                 raise Problem("TOO_MANY_REQUESTS", "limit of tables of latest values on this gateway reached")
-            latest = LatestTable(self._ring, values, self._limits.table_keys_max, self._limits.table_bytes_max)
-            table = self._tables[values] = Table(latest)
+            latest = LatestTable(self._ring, encoding, self._limits.table_keys_max, self._limits.table_bytes_max)
+            table = self._tables[encoding] = Table(latest)
         table.users += 1
         if table.idle is not None:
             table.idle.cancel()
@@ -150,8 +149,8 @@ class Tables:
         return True
 
     def _drop(self, table: Table) -> None:
-        if not table.users and self._tables.get(table.latest.values) is table:
-            del self._tables[table.latest.values]
+        if not table.users and self._tables.get(table.latest.encoding) is table:
+            del self._tables[table.latest.encoding]
 
     def clockwork(self, table: Table, interval_ms: int) -> Clockwork:
         """A ticker, to be returned with `stop`."""
@@ -222,10 +221,10 @@ class Tables:
             wanted = {index: position.offset for index, position in since.items()}
         ends = latest.filled_from
         begin = {index: offset for index, offset in wanted.items() if offset < ends.get(index, 0)}
-        filling = Filling(latest, begin)
+        filling = latest.filling(begin)
         most = self._limits.table_scan_records_max // max(len(begin), 1)
         ways = {index: max(offset, ends[index] - most) for index, offset in begin.items()}
-        filling.lossy = ways != begin
+        filling.short = ways != begin
         await together(self._scan(filling, index, at, ends[index]) for index, at in ways.items())
         latest.filled(filling)
         latest.whole = latest.whole or since is None
@@ -240,11 +239,11 @@ class Tables:
 
     def statistics(self) -> dict[str, Any]:
         return {
-            values.value: {
+            str(encoding): {
                 "keys": len(table.latest), "bytes": table.latest.bytes, "complete": not table.latest.lossy,
                 "users": table.users, "snapshots": len(table.snapshots),
             }
-            for values, table in self._tables.items()
+            for encoding, table in self._tables.items()
         }  # fmt: skip
 
 
@@ -256,13 +255,13 @@ class Needs:
         self._tables = tables
         self._table: Table | None = None
 
-    def table(self, values: Values) -> Table:
+    def table(self, encoding: Encoding) -> Table:
         if self._table is None:
-            self._table = self._tables.use(values)
+            self._table = self._tables.use(encoding)
         return self._table
 
-    def tick(self, values: Values, interval_ms: int) -> Clockwork:
-        self.clockwork = self._tables.clockwork(self.table(values), interval_ms)
+    def tick(self, encoding: Encoding, interval_ms: int) -> Clockwork:
+        self.clockwork = self._tables.clockwork(self.table(encoding), interval_ms)
         return self.clockwork
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from comet_gateway.records.record_json import Values
 INTERVAL_MS_MIN: Final = 10
 INTERVAL_MS_MAX: Final = 60_000
 PERMITS_MAX: Final = 2**31 - 1
+PASSED_MAX: Final = 10_000  # records that a filter passes over without an event
 
 
 class Policy(StrEnum):
@@ -59,12 +60,6 @@ def check(request: SubscribeRequest, limits: Limits) -> None:
         raise Problem("INVALID_ARGUMENT", "a topic is given twice")
     if request.partitions is not None and not request.partitions:
         raise Problem("INVALID_ARGUMENT", "`partitions` is empty")
-    if request.filter is not None and (request.snapshot or request.policy is Policy.CONFLATE):
-        raise Problem(
-            "INVALID_ARGUMENT",
-            "a filter goes with the policies block and drop_oldest, and without a snapshot: the latest records of all "
-            "keys are one table for all subscribers",
-        )
     for name, low, high in (
         ("buffer", 1, limits.buffer_max),
         ("interval_ms", INTERVAL_MS_MIN, INTERVAL_MS_MAX),

@@ -27,12 +27,11 @@ from comet_gateway.push.conflator import Conflator
 from comet_gateway.push.events import Begun, Event, Failed, Lost
 from comet_gateway.push.latest_tables import Needs
 from comet_gateway.push.ring_cursor import Read, RingCursor
-from comet_gateway.push.subscribe_request import SubscribeRequest
+from comet_gateway.push.subscribe_request import PASSED_MAX, SubscribeRequest
 from comet_gateway.records.cursor import CursorPosition
 
 log = logging.getLogger("comet.gateway")
 
-PASSED_MAX: Final = 10_000  # records that a filter passes over without an event
 COUNTED: Final = ("delivered", "dropped", "conflated")
 
 
