@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import comet
 from comet.entities import PartitionInfo, TopicDetails
+from comet.filters import parse
 from comet.settings.topic import TopicConfig
 from comet.types import AtOffset, AtTime, Earliest, Latest, Position
 from comet_gateway.config import Limits
@@ -120,6 +121,21 @@ class Log:
         return comet.Fetched(batches, first, end, 1 if end else None, log_start, len(times))
 
 
+class FilteringLog(Log):
+    """A Log whose broker leaves out records that do not match."""
+
+    async def fetch(self, *args: Any, filter_hint: str = "", **options: Any) -> comet.Fetched:
+        found = await super().fetch(*args, **options)
+        if not filter_hint:
+            return found
+        chosen = parse(filter_hint, now_us=0)
+        times = [at for batch in found.batches for at in batch.timestamps]
+        picked = [batch.pick(chosen.rows(batch)) for batch in found.batches]
+        return found._replace(
+            batches=[one for one in picked if one is not None], times=(min(times), max(times)) if times else None
+        )
+
+
 def played(start: Position = Earliest(), end: Position = Latest(), **members: Any) -> Played:  # noqa: B008 - frozen
     asked: dict[str, Any] = {"partitions": None, "cursor": None, "values": Values.AUTO, "speed": 0.0, "paused": False}
     return Played("t", start=start, end=end, **(asked | members))
@@ -191,6 +207,62 @@ def test_each_record_of_an_event_stream_has_a_cursor_of_its_own(partitions: list
             assert sorted(given[: at + 1] + rest) == sorted(given)
 
     asyncio.run(check())
+
+
+@given(times, st.sets(st.integers(0, 12), min_size=1), st.integers(1, 8), st.booleans(), st.data())
+async def test_with_a_filter_it_resumes_behind_any_event_without_gap_or_repetition(
+    partitions: list[list[int]], offsets: set[int], passed_max: int, knows: bool, data: Any
+) -> None:
+    chosen = parse(f"@offset in ({', '.join(map(str, offsets))})", now_us=0)
+    asked = {"filter": chosen}
+    log = FilteringLog(partitions) if knows else Log(partitions)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("comet_gateway.push.replay.PASSED_MAX", passed_max)
+        events = await everything(log, played(**asked))
+        found = positions(events)
+        everything_there = positions(await everything(Log(partitions), played()))
+        assert sorted(found) == sorted(one for one in everything_there if one[1] in offsets)
+        cursors: list[tuple[str, int]] = [(events[0].cursor, 0)]
+        given = 0
+        for event in events[1:]:
+            if isinstance(event, Run):
+                for line in event.sse().decode().split("\n\n")[:-1]:
+                    given += "data:" in line
+                    cursors.append((line.partition("\n")[0].removeprefix("id: "), given))
+            cursors.append((event.cursor, given))
+        cursor, given = data.draw(st.sampled_from(cursors))
+        rest = positions(await everything(log, played(cursor=Cursor.parse(cursor), **asked)))
+    assert sorted(found[:given] + rest) == sorted(found)
+
+
+async def test_a_filter_moves_cursors_past_records_that_do_not_match() -> None:
+    log = FilteringLog([list(range(30))])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("comet_gateway.push.replay.PASSED_MAX", 9)
+        events = await everything(log, played(filter=parse("@offset = 2", now_us=0)))
+    runs = [event for event in events if isinstance(event, Run)]
+    assert positions(runs) == [(0, 2)]
+    assert [run.sse() for run in runs if not run.count], "the client gets ids without records"
+    assert Cursor.parse(events[-1].cursor).positions[0].offset == 30
+
+
+async def test_a_filter_keeps_the_distance_of_records_that_match() -> None:
+    log = Log([[0, 10 * S, 20 * S]])
+    replay = await Replay.begin(played(filter=parse("@offset != 1", now_us=0), speed=1.0), log, log, Limits())  # type: ignore[arg-type]
+    assert isinstance(await replay.next(), Begun)
+    assert [item.offset for _, item in (await replay.next())._items] == [0]
+    now = asyncio.get_running_loop().time()
+    run, wait = replay._due(now)
+    assert not run
+    assert 15 < wait <= 20
+
+
+async def test_the_span_of_a_window_is_checked_where_none_matches() -> None:
+    log = Log([[number * S for number in range(12)]])
+    asked = played(end=AtTime(10**9 * S), filter=parse("@offset = 99", now_us=0))
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(Problem, match="window"):
+        patched.setattr("comet_gateway.push.replay.PASSED_MAX", 3)
+        await Replay.begin(asked, log, log, Limits())  # type: ignore[arg-type]
 
 
 async def test_what_is_gone_or_damaged_is_told_and_passed_over() -> None:

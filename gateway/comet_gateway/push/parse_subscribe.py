@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import comet
 from comet import patterns
 from comet.errors import CometError
+from comet.filters import Filter
 from comet.types import AtTime, Earliest, Position, check_topic_name
 from comet_gateway.http.problems import Problem
 from comet_gateway.http.query_params import parse_position
@@ -45,6 +46,7 @@ class Played:
     values: Values
     speed: float
     paused: bool
+    filter: Filter | None = None  # others are passed over
 
 
 def _position(name: str, given: str | int, now_us: int) -> Position:
@@ -75,6 +77,7 @@ def window(
     partitions: Iterable[int] | None = None,
     cursor: str | None = None,
     values: Values = Values.AUTO,
+    filter: str = "",  # noqa: A002
 ) -> Played:
     """Parses a replay. Raises Problem."""
     start, end = _position("start", given.start, now_us), _position("end", given.end, now_us)
@@ -94,6 +97,7 @@ def window(
         values=values,
         speed=given.speed,
         paused=given.paused,
+        filter=filter_of([filter] if filter else []),
     )
 
 
@@ -191,13 +195,13 @@ def of_frame(frame: frames.Subscribe, *, now_us: int, span_ms_max: int) -> Subsc
         _only(
             frame,
             "replay",
-            {"start", "cursors", "policy", "buffer", "interval_ms", "snapshot", "permits", "group", "filter"},
+            {"start", "cursors", "policy", "buffer", "interval_ms", "snapshot", "permits", "group"},
         )
         if frame.topic is None:
             raise Problem("INVALID_ARGUMENT", "a replay needs one `topic`")
         return window(
             frame.topic, frame.replay, now_us=now_us, span_ms_max=span_ms_max, partitions=frame.partitions,
-            cursor=frame.cursor, values=frame.values,
+            cursor=frame.cursor, values=frame.values, filter=frame.filter,
         )  # fmt: skip
     if frame.group is not None:
         _only(frame, "group", {"cursor", "cursors", "policy", "buffer", "interval_ms", "snapshot", "partitions"})

@@ -5,6 +5,8 @@
 The window is fixed at the start: per partition from the first record of `from` to the first of `to`, or to the log end
 offset at that time. A partition keeps its order; a record whose timestamp goes back is due at once. Only records read
 ahead are in memory, and no group's committed offset changes.
+
+With a filter only records that match are played, at the distance of their timestamps. Cursors move past the others.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 import comet
+from comet.consumer.options import filter_of_brokers
 from comet.consumer.ranges import RangeSpec
 from comet.types import AtOffset, AtTime, Latest, Position
 from comet_gateway.config import Limits
@@ -24,7 +27,9 @@ from comet_gateway.http.client_disconnect import together
 from comet_gateway.http.problems import Problem
 from comet_gateway.push.events import Begun, Lost, Missing
 from comet_gateway.push.parse_subscribe import Played, check_span
+from comet_gateway.push.subscribe_request import PASSED_MAX
 from comet_gateway.records.cursor import Cursor, CursorPosition, position_text
+from comet_gateway.records.merge import selection
 from comet_gateway.records.record_json import fragments
 
 Batch = comet.RecordBatch[bytes]
@@ -107,7 +112,7 @@ class Ended:
 
 
 class Run:
-    """Records that are due, of any partitions, in order."""
+    """Records that are due, of any partitions, in order. Without a record, only the cursor is news to the client."""
 
     __slots__ = ("_head", "_items", "_texts", "cursor", "topic")
 
@@ -135,6 +140,8 @@ class Run:
         return b'"topic":"%b","records":[%b],"cursor":"%b"' % (self.topic.encode(), records, self.cursor.encode())
 
     def sse(self) -> bytes:
+        if not self._items:
+            return b"id: %b\n\n" % self.cursor.encode()
         texts, lines = dict(self._texts), []
         for partition, item in self._items:
             texts.pop(partition, None)
@@ -162,6 +169,7 @@ class Replay:
         self._steered = asyncio.Event()
         self._begun = False
         self._given = 0
+        self._told = 0  # records read when the client last got a cursor
         # The bound on records read ahead is for all partitions together.
         self._fetch_bytes = max(limits.replay_bytes // max(len(self._chosen), 1), FETCH_BYTES_MIN)
 
@@ -191,6 +199,9 @@ class Replay:
             await self._fill()
             if self._lost:
                 return self._lost.popleft()
+            self._pass_over()
+            if self._stale:
+                return self._run([])
             if self._merged.done:
                 return Ended(self._played.topic, self._cursor())
             loop = asyncio.get_running_loop()
@@ -263,7 +274,23 @@ class Replay:
         for partition, item in items:
             self._next[partition] = item.offset + 1
         self._given += len(items)
+        self._told = self._merged.records
         return run
+
+    @property
+    def _stale(self) -> bool:
+        """Whether the client needs a cursor behind records that do not match: it does not look at them again when it
+        reconnects."""
+        return self._played.filter is not None and self._merged.records - self._told >= PASSED_MAX
+
+    def _pass_over(self) -> None:
+        """Moves the positions past records that do not match, up to the next one that does."""
+        if self._played.filter is None:
+            return
+        for partition, source in self._merged.sources.items():
+            at = source.position()
+            if at is not None and not source.parts:
+                self._next[partition] = max(self._next[partition], at[0])
 
     def _texts(self) -> dict[int, str]:
         return {index: position_text(index, offset, None) for index, offset in self._next.items()}
@@ -282,7 +309,7 @@ class Replay:
 
         ranges = await together(map(one, self._chosen))
         self._next = {one.partition: one.position or 0 for one in ranges}
-        self._merged = comet.MergedReader(ranges, at_once=FETCHES_MAX)
+        self._merged = comet.MergedReader(ranges, select=selection(self._played.filter), at_once=FETCHES_MAX)
 
     async def _window(self, partition: int) -> RangeSpec:
         """The window in a partition."""
@@ -300,6 +327,7 @@ class Replay:
             played.topic, partition, start, max(start, end), topic_id=self._topic_id, epoch=epoch,
             step_records_first=FETCH_RECORDS, step_records=FETCH_RECORDS, step_bytes=self._fetch_bytes,
             wait_ms=None,  # records of an open transaction come once it is decided
+            filter_hint=filter_of_brokers(played.filter),
         )  # fmt: skip
 
     async def _find(self, partition: int, where: Position) -> int:
@@ -319,16 +347,20 @@ class Replay:
         if isinstance(played.start, AtTime) or played.cursor is not None or not isinstance(played.end, AtTime):
             return
         if isinstance(head, comet.MergedRecord):
-            check_span(head.time_us, played.end.timestamp_us, self._limits.replay_ms_max)
+            begin_us = head.time_us
+        else:  # so far none matches
+            times = [one.time_us for one in self._merged.sources.values() if one.time_us is not None]
+            begin_us = min(times, default=played.end.timestamp_us)
+        check_span(begin_us, played.end.timestamp_us, self._limits.replay_ms_max)
 
     async def _fill(self) -> None:
-        """Reads until the next record in order is known, and takes the gaps before it."""
+        """Reads until the next record in order is known, or many do not match, and takes the gaps before it."""
         while True:
             head = self._merged.head()
             if isinstance(head, comet.Gap):
                 self._merged.ready(1)
                 self._pass(head)
-            elif head is not None or not await self._merged.fill():
+            elif head is not None or self._stale or not await self._merged.fill():
                 return
 
     def _pass(self, gap: comet.Gap) -> None:

@@ -102,8 +102,8 @@ def parse_request(scope: Scope, topic: str, limits: Limits, *, now_us: int) -> S
     cursor = scope["comet.headers"].get(b"last-event-id", b"").decode("latin-1") or wanted.cursor
     partitions = read_partitions(wanted.partitions)
     if wanted.replay_from is not None:
-        if wanted.policy is not Policy.BLOCK or wanted.snapshot != "none" or wanted.filter:
-            raise Problem("INVALID_ARGUMENT", "policy, snapshot and filter are not allowed with a replay")
+        if wanted.policy is not Policy.BLOCK or wanted.snapshot != "none":
+            raise Problem("INVALID_ARGUMENT", "policy and snapshot are not allowed with a replay")
         span = frames.Window(
             wanted.replay_from,
             "latest" if wanted.replay_to is None else wanted.replay_to,
@@ -113,7 +113,7 @@ def parse_request(scope: Scope, topic: str, limits: Limits, *, now_us: int) -> S
             raise Problem("INVALID_ARGUMENT", "speed must be from 0 to 1000000")
         return window(
             topic, span, now_us=now_us, span_ms_max=limits.replay_ms_max, partitions=partitions,
-            cursor=cursor, values=wanted.values,
+            cursor=cursor, values=wanted.values, filter=wanted.filter,
         )  # fmt: skip
     if wanted.replay_to is not None or wanted.speed is not None:
         raise Problem("INVALID_ARGUMENT", "`to` and `speed` are for a replay, which needs `from`")

@@ -111,8 +111,7 @@ async def merge(reader: comet.Reader, order: Order, wanted: Range) -> Merged:
     ranges = [
         comet.RangeReader(reader, _spec(wanted, order, partition, share, bytes_max)) for partition in wanted.positions
     ]
-    select = None if wanted.filter is None else _select(wanted.filter)
-    merged = comet.MergedReader(ranges, select=select, at_once=AT_ONCE)
+    merged = comet.MergedReader(ranges, select=selection(wanted.filter), at_once=AT_ONCE)
     calls_max = 2 * len(ranges) + FURTHER_CALLS
     found = Merged()
     skipped: dict[int, list[tuple[int, int]]] = {}
@@ -148,8 +147,9 @@ async def merge(reader: comet.Reader, order: Order, wanted: Range) -> Merged:
     return found
 
 
-def _select(chosen: Filter) -> Callable[[Batch, int, int], Sequence[int]]:
-    return lambda batch, begin, end: chosen.rows(batch, range(begin, end))
+def selection(chosen: Filter | None) -> Callable[[Batch, int, int], Sequence[int]] | None:
+    """What a merge keeps of a batch under a filter; None: all of it."""
+    return None if chosen is None else lambda batch, begin, end: chosen.rows(batch, range(begin, end))
 
 
 def _looked_at_enough(wanted: Range, merged: comet.MergedReader) -> bool:
