@@ -277,10 +277,29 @@ async def by_command(gateway: Gateway, text: str, _: int) -> Found:
     return places([json.loads(line) for line in out.splitlines()])
 
 
+async def by_replayed_events(gateway: Gateway, text: str, count: int) -> Found:
+    query = urlencode({"filter": text, "from": "earliest", "speed": 0})
+    async with gateway.stream(f"trades/stream?{query}") as stream:
+        await stream.next()
+        found = places([record for _, record in await stream.records(count)])
+        while (event := await stream.next())[0] != "end":
+            assert event[0] == ""
+        return found
+
+
+async def by_replay(gateway: Gateway, text: str, count: int) -> Found:
+    async with gateway.socket() as socket:
+        await socket.subscribe("r", "trades", filter=text, replay={"from": "earliest", "to": "latest", "speed": 0})
+        found = places(await socket.records("r", count))
+        await socket.until("end", id="r")
+        return found
+
+
 Door = Callable[[Gateway, str, int], Awaitable[Found]]
 DOORS: list[Door] = [
     consumed, consumed_in_batches, consumed_as_tables, as_a_member, synchronously, as_a_table, by_reader, by_call,
-    by_partition, by_topic, by_search, by_events, by_socket, by_member_of_the_gateway, by_page, by_command,
+    by_partition, by_topic, by_search, by_events, by_socket, by_replayed_events, by_replay,
+    by_member_of_the_gateway, by_page, by_command,
 ]  # fmt: skip
 
 
@@ -318,15 +337,74 @@ async def test_a_malformed_filter_is_refused_with_its_place_at_each_door(gateway
 
 async def test_a_filter_is_refused_where_it_could_not_be_kept(gateway: Gateway) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"snapshot": "latest"}, "without a snapshot"),
-        ({"policy": "conflate"}, "block and drop_oldest"),
         ({"group": {"name": "g", "kind": "share"}, "permits": 5}, "a share group takes"),
-        ({"replay": {"from": "-1h", "to": "latest"}}, "filter: not allowed with `replay`"),
     ]
     async with gateway.socket() as socket:
         for id_, (more, said) in enumerate(cases):
             told = await socket.ask(type="subscribe", id=f"s{id_}", topic="trades", filter="bid > 1", **more)
             assert told["type"] == "error" and said in told["problem"]["detail"], told
+
+
+async def put(producer: comet.Producer, *records: tuple[str, int | None]) -> None:
+    for key, number in records:
+        await producer.publish("many", None if number is None else b"%d" % number, key=key)
+
+
+async def test_a_snapshot_has_the_keys_whose_latest_record_matches() -> None:
+    async with live_gateway({"many": 1}) as gateway, comet.Producer(gateway.broker) as producer:
+        await put(producer, ("a", 1), ("b", 20), ("c", 30), ("c", 3), ("d", 4), ("d", 40), ("e", 50), ("e", None))
+        path = f"many/stream?{urlencode({'filter': '$ >= 10', 'snapshot': 'latest'})}"
+        async with gateway.socket() as socket, gateway.stream(path) as stream:
+            for id_, policy in (("s", "block"), ("c", "conflate")):
+                more = {"policy": policy, "filter": "$ >= 10", "snapshot": "latest", "interval_ms": 10}
+                await socket.subscribe(id_, "many", **more)
+                first = await socket.until("snapshot", id=id_)
+                assert [(one["key"], one["value"]) for one in first["records"]] == [("b", 20), ("d", 40)]
+                assert first["complete"] and first["last"]
+            assert (await stream.next())[0] == "subscribed"
+            name, fields = await stream.next()
+            assert name == "snapshot" and [one["value"] for one in fields["records"]] == [20, 40]
+            await put(producer, ("b", 2), ("a", 10))
+            assert [one["value"] for _, one in await stream.records(1)] == [10]
+            found = await socket.until("records", id="s")
+            latest = await socket.until("latest", id="c")
+            assert [one["value"] for one in found["records"] + latest["records"]] == [10, 10]
+            await socket.subscribe("again", "many", policy="conflate", filter="$ >= 10", cursor=first["cursor"])
+            again: list[Any] = []
+            while not again:  # the shared snapshot may be the one from before
+                again = (await socket.until("latest", id="again"))["records"]
+            assert [one["value"] for one in again] == [10]
+
+
+async def test_conflation_sends_the_latest_record_of_each_key_that_matches() -> None:
+    async with (
+        live_gateway({"many": 1}) as gateway,
+        comet.Producer(gateway.broker) as producer,
+        gateway.socket() as socket,
+    ):
+        await socket.subscribe("c", "many", policy="conflate", filter="$ >= 10", interval_ms=10, permits=0)
+        await put(producer, ("a", 10), ("b", 20), ("a", 11), ("a", 1), ("b", 2), ("c", 3), ("b", None))
+        await socket.subscribe("s", "many", filter="$ = 99")
+        await put(producer, ("z", 99))
+        await socket.until("records", id="s")
+        await socket.say(type="permit", id="c", count=10)
+        told = await socket.until("latest", id="c")
+        assert [one["value"] for one in told["records"]] == [20, 11, 99]
+        assert told["conflated"] == 1
+
+
+async def test_a_conflating_client_moves_past_many_records_that_do_not_match() -> None:
+    async with (
+        live_gateway({"many": 1}) as gateway,
+        comet.Producer(gateway.broker) as producer,
+        gateway.socket() as socket,
+    ):
+        await socket.subscribe("c", "many", policy="conflate", filter="$ = 1", interval_ms=10)
+        await (await producer.send_many("many", [b"0"] * 30_000))
+        told = await socket.until("latest", id="c")
+        assert told["records"] == [] and told["conflated"] == 0
+        resumed = int(told["cursor"].rpartition(".")[2].split("-")[1])
+        assert 10_000 <= resumed <= 30_000
 
 
 async def test_a_subscriber_moves_past_many_records_that_do_not_match() -> None:

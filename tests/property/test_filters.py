@@ -172,6 +172,62 @@ def test_each_trap_says_what_the_naive_reading_says(value: bytes) -> None:
                 assert list(one.rows(batch_of(seen))) == expected, condition
 
 
+# Values and literals of each type, for a table of all comparisons of them.
+CELLS: tuple[Any, ...] = (
+    None, True, False, 0, 1, -1, 1.0, 1.5, 2**53, 2**53 + 1, 2**64 + 1, "", "1", "1.0", "true", "null", "ACME", "acme",
+    "ACME ", "ACMES", "straße", "STRASSE", "9007199254740993", "1e3", "9" * 501, [], [1], ["ACME"], ["ACME", 1], [None],
+    [2**53 + 1], [["ACME"]], {}, {"b": 1}, [{"b": 1}, {"c": 2}], {"b": None}, {"b": "ACME"}, {"b": [1, "x"]},
+)  # fmt: skip
+WORDS = ("", "1", "true", "ACME", "A", "E", "strasse", "null", "acme", "9" * 501)
+BARE_WORDS = ("null", "true", "false", "0", "1", "1.5", "9007199254740992", "9007199254740993", "18446744073709551617")
+CELL_LITERALS = [*map(Literal, WORDS), *(Literal(text, bare=True) for text in BARE_WORDS)]
+ROWS_BESIDE = (b'{"a":1e400}', b"text", None, b'{"zz":"\\n"}')  # each in a batch with the others: whole documents
+
+
+@pytest.mark.parametrize("operator", ["=", "in", ">", ">=", "<", "<=", "~", "^=", "$=", "exists"])
+@pytest.mark.parametrize("beside", [False, True])
+def test_each_comparison_of_each_type_says_what_the_naive_reading_says(operator: str, beside: bool) -> None:
+    values: list[bytes | None] = [b"{}", *(json.dumps({"a": cell}).encode() for cell in CELLS)]
+    values += ROWS_BESIDE if beside else ()
+    keys = [None, b"", b"ACME", b"1", b"\xff", "ACMÉ".encode()]
+    headers = [(), (("h", b""),), (("h", b"\xff"), ("h", b"ACME")), (("h", b"1"), ("h", b"x")), (("x", b"ACME"),)]
+    seen = placed([
+        Seen(value, keys[at % len(keys)], headers[at % len(headers)]) for at, value in enumerate(values)
+    ])  # fmt: skip
+    batch = batch_of(seen)
+    operands: list[Any] = [
+        JsonField(("a",)),
+        JsonField(("a", "b")),
+        JsonField(("a", 0)),
+        Root("key"),
+        Root("header", "h"),
+    ]
+    for operand in operands:
+        for literal in CELL_LITERALS:
+            words = () if operator == "exists" else (sensible(operator, literal),)
+            if operator == "in":
+                words = (Literal("none"), *words)
+            one = Comparison(operand, operator, words)
+            for node in (one, Not(one), joined("and", [one, Comparison(JsonField(("a",)), "exists")])):
+                expected = [row.offset for row in seen if says(node, row) is True]
+                assert list(Filter(node).rows(batch)) == expected, node
+                some = range(1, len(seen), 3)
+                assert list(Filter(node).rows(batch, some)) == [row for row in expected if row in some], node
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("schema", [0, 1, 5])
+def test_each_comparison_of_a_number_of_the_record_says_what_the_naive_reading_says(number: str, schema: int) -> None:
+    seen = placed([Seen(b"1" * at, timestamp_us=at, schema=schema) for at in range(8)])
+    batch = batch_of(seen, schema)
+    for operator in ("=", "in", ">", ">=", "<", "<="):
+        for text in ("0", "1", "5"):
+            words = (Literal("7", bare=True), Literal(text, bare=True))
+            one = Comparison(Root(number), operator, words if operator == "in" else words[1:])
+            for node in (one, Not(one)):
+                assert list(Filter(node).rows(batch)) == [row.offset for row in seen if says(node, row) is True], node
+
+
 PREFILTERED = [
     b'{"a":"ACME"}', b'{"a":"ACM', b'E"}', b'"ACME"', b'"ACME', b'{"b":"ACME"}', b'{"a":"ACMES"}',
     b'{"a":"\\u0041CME"}', b'{"a":"XACME"}', b'"', b"AC", b'ME"', b"{}", b'{"a":["ACME"]}',

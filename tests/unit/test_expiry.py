@@ -367,7 +367,9 @@ def test_a_slice_of_a_batch_leaves_out_what_has_expired_and_keeps_its_cursor() -
 def test_a_table_of_latest_values_leaves_out_what_has_expired() -> None:
     clock = Handed()
     clock.now_us = 4
-    table = LatestTable(Ring("quotes", b"\0" * 16, {0: CursorPosition(0)}, 1 << 16), Encoding(Values.AUTO), 10, 1 << 20, clock)
+    table = LatestTable(
+        Ring("quotes", b"\0" * 16, {0: CursorPosition(0)}, 1 << 16), Encoding(Values.AUTO), 10, 1 << 20, clock
+    )
     table.apply(Source(read([5, 0, 7], keys=[b"a", b"b", b"c"])))
     table.apply(Source(read(None, base=3, keys=[b"c", b"d", b"e"])))
     assert [one.offset for one in table.all()] == [0, 1, 3, 4, 5]

@@ -18,6 +18,7 @@ from comet_gateway.brokers.backend import Backend
 from comet_gateway.config import Limits
 from comet_gateway.push.catchup import Log
 from comet_gateway.push.events import Missing
+from comet_gateway.push.latest_table import Encoding
 from comet_gateway.push.latest_tables import Tables
 from comet_gateway.push.ring import Ring
 from comet_gateway.records.cursor import Cursor, CursorPosition
@@ -108,7 +109,7 @@ async def test_a_table_of_a_partition_that_nobody_leads_is_waited_for_as_a_topic
     brokers = Brokers()
     log = log_of(brokers)
     tables = tables_of(brokers, log)
-    table = tables.use(Values.AUTO)
+    table = tables.use(Encoding(Values.AUTO))
     brokers.silent.add(1)
     async with asyncio.timeout(LIMITS.feed_start_s + 1):
         several = await asyncio.gather(*(tables.snapshot(table, since) for _ in range(20)), return_exceptions=True)
@@ -127,7 +128,7 @@ async def test_a_table_that_nobody_waits_for_any_more_is_not_filled() -> None:
     brokers = Brokers()
     log = log_of(brokers)
     tables = tables_of(brokers, log)
-    table = tables.use(Values.AUTO)
+    table = tables.use(Encoding(Values.AUTO))
     brokers.silent.add(1)
     first, second = (asyncio.create_task(tables.snapshot(table)) for _ in range(2))
     await under_way(brokers, 1)
@@ -147,7 +148,7 @@ async def test_a_table_of_a_log_that_was_cut_back_is_filled_up_to_there() -> Non
     brokers = Brokers(1)
     ring = Ring(TOPIC, TOPIC_ID, {0: CursorPosition(END + 5)}, 1000)
     tables = Tables(ring, log_of(brokers), LIMITS, lambda: True)
-    table = tables.use(Values.AUTO)
+    table = tables.use(Encoding(Values.AUTO))
     with pytest.raises(comet.Unavailable):
         await tables.snapshot(table)  # what is to be there is not
     tables.skipped(Missing(0, END, END + 5, "truncated"))

@@ -59,7 +59,9 @@ class Encoding(NamedTuple):
     def __str__(self) -> str:
         return self.values.value if self.filter is None else f"{self.values.value}, {self.filter.text}"
 
-    def entries(self, source: Source, version: int, *, counted: bool = True) -> Iterator[tuple[bytes | None, TableEntry]]:
+    def entries(
+        self, source: Source, version: int, *, counted: bool = True
+    ) -> Iterator[tuple[bytes | None, TableEntry]]:
         """The entries of a batch with their keys. With `counted`, each record that matches has the next version."""
         batch, partition = source.batch, source.partition
         for key, value, offset, timestamp_us, fragment, expires_us in zip(
