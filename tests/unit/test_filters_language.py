@@ -185,6 +185,7 @@ def test_lists_and_documents_without_end_are_looked_at_only_so_far() -> None:
     wide = {"a": [{"b": [0] * 1_500}] * 1_500}
     assert not holds("a.b=1", wide)
     assert not holds("a=1", {"a": [0] * 1_000 + [1]})
+    assert not holds("$.b.c=1", [{"b": [0]}] * 1_000 + [{"b": {"c": 1}}])
     assert holds("a=1", {"a": [0] * 999 + [1]})
 
 

@@ -34,7 +34,7 @@ class Conflator:
         self.version = self.table.version
         # Matching records received by the last tick that it was given completely.
         self._passed = self.table.count(self.partitions)
-        self._told = ring.total  # records received when it last got a cursor
+        self._cursor_after = ring.total  # records received when it last got a cursor
         self._done = ticker.number
         self._done_s = ticker.clock()  # time of the first part of the last tick
         self._began_s: float | None = None  # time of the first part of the tick in progress
@@ -70,7 +70,7 @@ class Conflator:
     def _stale(self) -> bool:
         """Whether the client needs a cursor behind records that do not match: it does not look at them again when it
         reconnects."""
-        return self.table.encoding.filter is not None and self.ring.total - self._told >= PASSED_MAX
+        return self.table.encoding.filter is not None and self.ring.total - self._cursor_after >= PASSED_MAX
 
     @property
     def waits(self) -> bool:
@@ -132,5 +132,5 @@ class Conflator:
         if event.last:
             self._done, self._done_s, self._began_s = ticker.number, self._began_s, None
             if event.count or stale:
-                self._told = self.ring.total
+                self._cursor_after = self.ring.total
         return event if event.count or stale else self.take(permits)

@@ -87,6 +87,13 @@ def parts_of(records: Sequence[TableEntry], bytes_max: int, most: int | None = N
 # ---- a snapshot
 
 
+class SnapshotCounts(NamedTuple):
+    """Records received by the time of a snapshot, by partition."""
+
+    all: Mapping[int, int]
+    matching: Mapping[int, int]  # since the table was made
+
+
 class TableSnapshot:
     """A table at one moment. Referenced by the subscribers that are reading it."""
 
@@ -97,14 +104,13 @@ class TableSnapshot:
         self.records = table.all()
         self.matching = self.records if table.encoding.filter is None else table.matching()
         self.version = table.version
-        self.received = dict(table.received)
         self.complete = not table.lossy
         self.knows_dead = not table.forgot_dead
         self.whole = table.whole
         self.filled_from = dict(table.filled_from)
         self.number = ring.head
         self.positions = dict(ring.positions)
-        self.totals = dict(ring.totals)
+        self.counts = SnapshotCounts(dict(ring.totals), dict(table.received))
         self.cursor = ring.cursor()
         self._bytes_max = delivery_bytes
         self._shared: dict[int, tuple[Latest, int]] = {}
@@ -139,12 +145,11 @@ class TableSnapshot:
 
     def count(self, partitions: frozenset[int] | None) -> int:
         """Records received by then."""
-        wanted = self.totals.keys() if partitions is None else partitions
-        return sum(self.totals.get(index, 0) for index in wanted)
+        return received_of(self.counts.all, partitions)
 
     def matched(self, partitions: frozenset[int] | None) -> int:
         """Records received by then that match the table's filter."""
-        return received_of(self.received, partitions)
+        return received_of(self.counts.matching, partitions)
 
 
 def _alive(entry: TableEntry) -> bool:

@@ -169,7 +169,7 @@ class Replay:
         self._steered = asyncio.Event()
         self._begun = False
         self._given = 0
-        self._told = 0  # records read when the client last got a cursor
+        self._cursor_after = 0  # records read when the client last got a cursor
         # The bound on records read ahead is for all partitions together.
         self._fetch_bytes = max(limits.replay_bytes // max(len(self._chosen), 1), FETCH_BYTES_MIN)
 
@@ -274,14 +274,14 @@ class Replay:
         for partition, item in items:
             self._next[partition] = item.offset + 1
         self._given += len(items)
-        self._told = self._merged.records
+        self._cursor_after = self._merged.records
         return run
 
     @property
     def _stale(self) -> bool:
         """Whether the client needs a cursor behind records that do not match: it does not look at them again when it
         reconnects."""
-        return self._played.filter is not None and self._merged.records - self._told >= PASSED_MAX
+        return self._played.filter is not None and self._merged.records - self._cursor_after >= PASSED_MAX
 
     def _pass_over(self) -> None:
         """Moves the positions past records that do not match, up to the next one that does."""
