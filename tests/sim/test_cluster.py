@@ -10,7 +10,7 @@ from tests.sim.result import Result
 from tests.sim.runs import run_many, run_one, tell
 from tests.sim.test_simulation import fingerprint
 
-SEEDS = 60
+SEEDS = 30
 
 # Seeds that found a bug once, each with what it was. Faults that are younger are left out.
 REGRESSIONS = [

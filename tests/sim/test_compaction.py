@@ -11,7 +11,7 @@ from tests.sim.hunting import hunt
 from tests.sim.planting import SEEDS_MAX
 from tests.sim.runs import run_many, run_one, tell
 
-SEEDS = 16
+SEEDS = 10
 POWER = ClusterProfile(faults=("power_cut", "power_cut_all"))
 
 # Seeds that found a bug once, each with what it was.

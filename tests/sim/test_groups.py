@@ -15,7 +15,7 @@ from tests.sim.runs import run_many, run_one, tell
 from tests.sim.test_simulation import fingerprint
 
 ALL_MUTANTS = {**GROUP_MUTANTS, **NOTE_MUTANTS}
-SEEDS = 16
+SEEDS = 10
 MUTANTS_MIN = 15
 
 # Seeds that found a bug once, each with what it was. What a run is made of is given, so that it is what it was then.

@@ -10,7 +10,7 @@ from tests.sim.passing_mutants import PASSING_MUTANTS
 from tests.sim.planting import SEEDS_MAX
 from tests.sim.runs import run_many, run_one, tell
 
-SEEDS = 15
+SEEDS = 8
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from tests.sim.planting import SEEDS_MAX
 from tests.sim.register_mutants import REGISTER_MUTANTS
 from tests.sim.runs import run_many, run_one, tell
 
-SEEDS = 20
+SEEDS = 8
 
 # Seeds that found a bug once, each with what it was.
 REGRESSIONS = [(125, "a write was told that it is not there after a leader that had it was replaced")]

@@ -11,7 +11,7 @@ from tests.sim.planting import SEEDS_MAX
 from tests.sim.request_mutants import REQUEST_MUTANTS
 from tests.sim.runs import run_many, run_one, tell
 
-SEEDS = 20
+SEEDS = 10
 
 # Seeds that found a bug once, each with what it was.
 REGRESSIONS = [

@@ -10,7 +10,7 @@ from tests.sim.planting import SEEDS_MAX
 from tests.sim.runs import run_many, run_one, tell
 from tests.sim.schedule_mutants import SCHEDULE_MUTANTS
 
-SEEDS = 12
+SEEDS = 8
 LOST = ClusterProfile(faults=("isolate", "lose_store", "slow_disk"), fault_every_s=1.5)
 
 # Seeds that found a bug once, each with what it was.

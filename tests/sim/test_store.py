@@ -10,7 +10,7 @@ from tests.sim.planting import SEEDS_MAX
 from tests.sim.runs import run_many, run_one, tell
 from tests.sim.store_mutants import STORE_MUTANTS
 
-SEEDS = 24
+SEEDS = 12
 
 ONE_ACK = STORE_MUTANTS["keep_what_was_written_in_an_epoch_given_twice"].profile
 
