@@ -291,7 +291,7 @@ def grow_without_broker_epoch() -> list[Patch]:
     "store_unsure",
     "partition",
     "cut_links",
-    caught_by=15,
+    caught_by=24,
 )
 def count_growth_late() -> list[Patch]:
     def recount(self: Replicas) -> None:

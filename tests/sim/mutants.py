@@ -140,7 +140,7 @@ def skip_deduplication() -> list[Patch]:
     return [(ProducerTable, "check", lambda self, header, idle_us: None)]
 
 
-@mutant("after a gap the broker takes the batch all the same", "C10", profile("no_room_for_one"), caught_by=5)
+@mutant("after a gap the broker takes the batch all the same", "C10", profile("no_room_for_one"), caught_by=15)
 def take_batches_behind_a_gap() -> list[Patch]:
     check = ProducerTable.check
 
