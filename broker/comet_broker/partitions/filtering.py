@@ -28,7 +28,7 @@ from comet_broker.core.filter_time import FilterTime
 from comet_broker.ports import Worker
 
 SLICE_S: Final = 0.0005  # at least one batch
-READ_BYTES: Final = 256 << 10  # of the log at a time
+READ_BYTES: Final = 1 << 20  # of the log at a time: a batch in bulk at least, or it is read twice
 EXAMINED_BYTES_MAX: Final = 4 << 20  # before the reader is told of progress
 LOOP_RECORDS_MAX: Final = 10_000  # of a batch that is looked at on the loop
 LOOP_BYTES_MAX: Final = 1 << 20
@@ -73,15 +73,21 @@ class FilteredDelivery:
         self._turn = turn
         self._worker = worker
         self._exact = exact
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._gap: tuple[int, int, int, int] | None = None  # first and end, append time and epoch of the last batch
 
-    def batches(self) -> bytes:
+    def close(self) -> int:
+        """The size of what is left, in all."""
         self._close_gap()
-        return b"".join(self._parts)
+        return self.size
+
+    def batches(self, prefix: bytes = b"") -> bytes:
+        """What is left, behind the prefix."""
+        self.close()
+        return b"".join((prefix, *self._parts))
 
     async def take(self, data: memoryview) -> None:
-        """Adds whole batches."""
+        """Adds whole batches, in memory that does not change any more."""
         at, time = 0, self._time
         while at < len(data):
             while self._exact and not time.allows():
@@ -111,7 +117,7 @@ class FilteredDelivery:
             self._note_times(header.min_timestamp_us, header.max_timestamp_us)
         if not self._exact and not self._time.allows():
             self._time.unfiltered_batches += 1
-            self._add(bytes(stored))
+            self._add(stored)
             return
         self._time.examined_bytes += header.length
         try:
@@ -123,10 +129,10 @@ class FilteredDelivery:
                 now_us = self._time.wall_us()
                 rows = unexpired_rows(rows, expiry, now_us)
         except CorruptBatch:  # the reader reports it
-            self._add(bytes(stored))
+            self._add(stored)
             return
         if len(rows) == len(batch) and rows:
-            self._add(bytes(stored))
+            self._add(stored)
         elif rows:
             self._add(records.take(batch, rows))
         else:
@@ -136,7 +142,7 @@ class FilteredDelivery:
         known = self.times
         self.times = (least, most) if known is None else (min(known[0], least), max(known[1], most))
 
-    def _add(self, data: bytes) -> None:
+    def _add(self, data: bytes | memoryview) -> None:
         self._close_gap()
         self._parts.append(data)
         self.size += len(data)

@@ -46,12 +46,20 @@ class LogReader:
         return await self.worker.run(lambda: read_waiting(extent, room, prefix_bytes))
 
     async def read_from(self, partition: Partition, offset: int, end: int | None, room: int) -> tuple[memoryview, int]:
-        """Whole batches from the one that holds `offset`, and the offset after them. Raises what a client is told."""
+        """Whole batches from the one that holds `offset`, and the offset after them. Raises what a client is told.
+
+        From the page cache without a thread; where that would block, by a worker.
+        """
         try:
             extent = partition.log.extent(offset, end)
         except CometError as error:
             raise partition.explain(error) from error
         try:
+            into = memoryview(bytearray(room))
+            result = extent.read(into, wait=False)
+            if result is not None and result.size:
+                return into[: result.size], result.next_offset
+            room = room if result is None else max(result.needed, room)
             data, size, next_offset = await self.read(extent, room)
         except CometError as error:
             raise partition.explain(error) from error

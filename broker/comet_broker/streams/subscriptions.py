@@ -306,9 +306,9 @@ class Feed:
             if partition.leader_epoch != epoch and at > partition.log.log_end:
                 self.end(cursor, Unavailable(f"{partition} was truncated during the read", retry_after_ms=50))
                 return
-            left = found.batches()
-            prefix = delivery_prefix(partition.handle, self._watermark_of(partition), partition.leader_epoch, len(left))
-            self._loaded.append((cursor, prefix + left, len(left), at, compactions))
+            size = found.close()
+            prefix = delivery_prefix(partition.handle, self._watermark_of(partition), partition.leader_epoch, size)
+            self._loaded.append((cursor, found.batches(prefix), size, at, compactions))
             self._rouse()
 
     async def _read_some(self, partition: Partition, offset: int, end: int) -> tuple[memoryview, int]:
