@@ -27,13 +27,14 @@ from typing import Final, NamedTuple
 from comet import records
 from comet.errors import CometError, CorruptRecords, Internal, InvalidArgument, Unavailable
 from comet.records import Batch, BatchHeader, Flag, Marker, control_of
+from comet.v1 import records_pb2 as pb
 from comet.wire.corrupt import headers, opened
 from comet_broker import limits
 from comet_broker.key_values.compaction_watch import CompactionWatch
 from comet_broker.key_values.table import KeyRecord, KeyTable
 from comet_broker.partitions.log_reader import LogReader, read_waiting
 from comet_broker.partitions.partition import Partition
-from comet_broker.partitions.record_messages import record_messages
+from comet_broker.partitions.record_messages import record_messages, requested_message
 from comet_broker.storage.extent import Extent
 
 log = logging.getLogger(__name__)
@@ -125,6 +126,31 @@ class KeyView:
             batch = memoryview(b"".join((entry.stamp, entry.rest)))
             header = records.read_header(batch)
             self._take(header, lambda: records.opened(header, batch), high_watermark)  # noqa: B023 - called at once
+
+    def appended(self, base_offset: int, chosen: Sequence[pb.Record], now_us: int) -> None:
+        """Takes in a batch in the turn in which it is appended, from its request, so that it is not decoded. Leaves it
+        to `keep_up` where the request alone does not tell what is in the table after it."""
+        partition = self.partition
+        if self.closed is not None or self._reading is not None or self.read_end != base_offset:
+            return
+        if partition.log.state.config.record_ttl_ms > 0 or any(record.ttl_ms for record in chosen):
+            return
+        high_watermark, next_offset = partition.high_watermark, base_offset + len(chosen)
+        try:
+            self._notice_compaction()
+            if self._compactions.removed(base_offset, high_watermark) is not None:
+                return
+            rows = [
+                KeyRecord(record.key, offset, record.HasField("value"), requested_message(record, offset, now_us))
+                for offset, record in enumerate(chosen, base_offset)
+                if record.HasField("key")
+            ]
+            self._put(rows, next_offset, high_watermark)
+        except sqlite3.Error as error:
+            self._ended(f"its table failed: {error}")
+        except Unavailable:  # it was compacted: the batch is in the log, and the next call makes another view
+            return
+        self.read_end = next_offset
 
     async def take_in(self) -> None:
         """Takes in the log up to its present end. All callers share the work. Raises Unavailable while too many records
@@ -231,11 +257,17 @@ class KeyView:
             rows = self._rows(batch())
             if flags & _TRANSACTIONAL:
                 self.table.put_open(header.producer_id, header.producer_epoch, rows)
-            elif header.next_offset <= high_watermark and not self._pending:
-                self.table.put(rows[0]) if len(rows) == 1 else self.table.put_many(rows)
             else:
-                self._add(rows, high_watermark)
+                self._put(rows, header.next_offset, high_watermark)
         self.read_end = header.next_offset
+
+    def _put(self, rows: Sequence[KeyRecord], next_offset: int, high_watermark: int) -> None:
+        if next_offset > high_watermark or self._pending:
+            self._add(rows, high_watermark)
+        elif len(rows) == 1:
+            self.table.put(rows[0])
+        else:
+            self.table.put_many(rows)
 
     def _rows(self, batch: Batch) -> list[KeyRecord]:
         """The records of a batch with a key, from `read_end` on."""

@@ -82,6 +82,12 @@ class KeyViews:
 
         return check
 
+    def appended(self, partition: Partition, base_offset: int, chosen: Sequence[pb.Record], now_us: int) -> None:
+        """Tells the view of a batch, in the turn in which it was appended after its check."""
+        view = self._views.get(partition.handle)
+        if view is not None:
+            view.appended(base_offset, chosen, now_us)
+
     @staticmethod
     async def confirmed(partition: Partition, refused: Refused) -> RevisionMismatch:
         """The error, once no failover can take back the record that it is about. Raises if this broker stops leading:

@@ -35,3 +35,15 @@ def record_messages(batch: Batch, since: int = 0) -> Iterator[pb.Record]:
             for name, content in headers:
                 record.headers.add(name=name, value=content)
             yield record
+
+
+def requested_message(wanted: pb.Record, offset: int, now_us: int) -> bytes:
+    """The encoded message of a record without expiry that was written at `now_us`, as `record_messages` has it."""
+    record = pb.Record(timestamp_us=wanted.timestamp_us or now_us, offset=offset)
+    if wanted.HasField("key"):
+        record.key = wanted.key
+    if wanted.HasField("value"):
+        record.value = wanted.value
+    if wanted.headers:
+        record.headers.extend(wanted.headers)
+    return record.SerializeToString()

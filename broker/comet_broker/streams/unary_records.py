@@ -158,7 +158,8 @@ class UnaryRecords:
             except Refused as refused:
                 raise await self._views.confirmed(partition, refused) from None
             except NotInTransaction:
-                return await _in_transaction(partition, self._encode_for(partition, request, chosen, digest))
+                now_us = self._env.clock.wall_us()
+                return await _in_transaction(partition, self._encode_for(partition, request, chosen, digest, now_us))
             except NotReadYet:
                 if self._env.clock.monotonic() > give_up:
                     raise Unavailable(
@@ -170,13 +171,18 @@ class UnaryRecords:
         self, partition: Partition, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int
     ) -> Accepted:
         """The same without an await; raises NotReadYet, Refused or NotInTransaction."""
-        batch = self._encode_for(partition, request, chosen, digest)
-        return partition.produce(batch, request.acks, self._views.condition(partition, chosen))
+        now_us = self._env.clock.wall_us()
+        batch = self._encode_for(partition, request, chosen, digest, now_us)
+        condition = self._views.condition(partition, chosen)
+        accepted = partition.produce(batch, request.acks, condition)
+        if condition is not None and not accepted.duplicate:
+            self._views.appended(partition, accepted.base_offset, chosen, now_us)
+        return accepted
 
     def _encode_for(
-        self, partition: Partition, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int
+        self, partition: Partition, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int, now_us: int
     ) -> memoryview:
-        return memoryview(self._encode(request, chosen, digest, partition.log.state.config.record_ttl_ms))
+        return memoryview(self._encode(request, chosen, digest, partition.log.state.config.record_ttl_ms, now_us))
 
     async def _spec(self, topic: str, topic_id: bytes = b"") -> TopicSpec:
         """The topic's spec; raises TopicNotFound, also if its id differs from `topic_id`."""
@@ -243,12 +249,14 @@ class UnaryRecords:
             for record in request.records
         ]
 
-    def _encode(self, request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int, topic_ttl_ms: int) -> bytes:
-        now = self._env.clock.wall_us()
+    @staticmethod
+    def _encode(
+        request: pb.PublishRequest, chosen: Sequence[pb.Record], digest: int, topic_ttl_ms: int, now_us: int
+    ) -> bytes:
         keyed = any(record.HasField("key") for record in chosen)
         headed = any(record.headers for record in chosen)
         values = [record.value if record.HasField("value") else None for record in chosen]
-        timestamps = [record.timestamp_us or now for record in chosen]
+        timestamps = [record.timestamp_us or now_us for record in chosen]
         own, expiry = None, None
         if any(record.ttl_ms for record in chosen):
             own = [expiry_of(at, record.ttl_ms or None) for at, record in zip(timestamps, chosen, strict=True)]
