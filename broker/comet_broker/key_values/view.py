@@ -145,7 +145,10 @@ class KeyView:
                 for offset, record in enumerate(chosen, base_offset)
                 if record.HasField("key")
             ]
-            self._put(rows, next_offset, high_watermark)
+            if next_offset <= high_watermark and not self._pending:
+                self.table.put_many(rows)
+            else:
+                self._add(rows, high_watermark)
         except sqlite3.Error as error:
             self._ended(f"its table failed: {error}")
         except Unavailable:  # it was compacted: the batch is in the log, and the next call makes another view
@@ -257,17 +260,11 @@ class KeyView:
             rows = self._rows(batch())
             if flags & _TRANSACTIONAL:
                 self.table.put_open(header.producer_id, header.producer_epoch, rows)
+            elif header.next_offset <= high_watermark and not self._pending:
+                self.table.put(rows[0]) if len(rows) == 1 else self.table.put_many(rows)
             else:
-                self._put(rows, header.next_offset, high_watermark)
+                self._add(rows, high_watermark)
         self.read_end = header.next_offset
-
-    def _put(self, rows: Sequence[KeyRecord], next_offset: int, high_watermark: int) -> None:
-        if next_offset > high_watermark or self._pending:
-            self._add(rows, high_watermark)
-        elif len(rows) == 1:
-            self.table.put(rows[0])
-        else:
-            self.table.put_many(rows)
 
     def _rows(self, batch: Batch) -> list[KeyRecord]:
         """The records of a batch with a key, from `read_end` on."""
