@@ -21,5 +21,5 @@ def test_a_request_gives_the_message_that_its_batch_gives(
     for name, content in headers:
         wanted.headers.add(name=name, value=content)
     parts = records.encode([value], keys=[key], headers=[headers], timestamps=timestamp_us or NOW_US)
-    (found,) = record_messages(records.decode(records.stamped([parts], 7, append_time_us=1, leader_epoch=0)))
+    (found,) = record_messages(records.decode(records.stamped(parts, 7, append_time_us=1, leader_epoch=0)))
     assert requested_message(wanted, 7, NOW_US) == found.SerializeToString()
