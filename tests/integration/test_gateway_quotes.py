@@ -534,10 +534,17 @@ async def test_the_first_answer_of_the_page_has_the_state_of_the_market(monkeypa
 
         monkeypatch.setattr(key_watcher.KeyWatcher, "_follow", follow_last)
         feed = found.feed("quotes")
-        sources: Any = SimpleNamespace(part=lambda _: found, config=GatewayConfig(bootstrap=broker.address))
+
+        async def away(*_: Any) -> None:
+            raise comet.Unavailable("the brokers are away")
+
+        config = GatewayConfig(bootstrap=broker.address)
+        sources: Any = SimpleNamespace(part=lambda _: found, config=config, recently=away)
         seen = await quotes.quotes(sources, PageRequest("/quotes"))
         assert seen.market is not None
         assert not seen.market.open
+        assert seen.opening is not None
+        assert "the brokers are away" in seen.opening.problem
 
 
 async def test_several_markets_are_closed_since_the_last_one_closed(monkeypatch: pytest.MonkeyPatch) -> None:

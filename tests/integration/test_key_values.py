@@ -19,6 +19,7 @@ from comet_broker import limits
 from comet_broker.broker import Broker
 from comet_broker.core.quotas import Quota
 from comet_broker.key_values.table import KeyTable
+from comet_broker.key_values.view import KeyView
 from tests.integration.stream_client import Call, Client
 
 ABSENT = -1
@@ -321,6 +322,27 @@ async def test_a_table_that_fails_is_made_again(kv: comet.KV[int], monkeypatch: 
     assert found.value == 2
     assert next(failures, None) is None
     assert tables == 1
+
+
+async def test_a_view_takes_in_a_written_record_at_once_unless_it_holds_too_many_undecided_ones(
+    kv: comet.KV[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views = list[tuple[KeyView, bool]]()
+    real = KeyView.appended
+
+    def appended(self: KeyView, *batch: Any) -> None:
+        real(self, *batch)
+        views.append((self, self.read_end == self.partition.log.log_end))
+
+    monkeypatch.setattr(KeyView, "appended", appended)
+    first = await kv.create("a", 1)
+    monkeypatch.setattr(limits, "KEY_PENDING_MAX", 0)
+    await kv.update("a", 2, first)
+    assert [taken for _, taken in views] == [True, False]
+    monkeypatch.undo()
+    found = await kv.get("a")
+    assert found is not None
+    assert found.value == 2
 
 
 async def test_partitions_take_turns_beyond_the_limit(kv: comet.KV[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ class KeyView:
         """Takes in a batch in the turn in which it is appended, from its request, so that it is not decoded. Leaves it
         to `keep_up` where the request alone does not tell what is in the table after it."""
         partition = self.partition
-        if self.closed is not None or self._reading is not None or self.read_end != base_offset:
+        if self.closed is not None or self._reading is not None or self._full or self.read_end != base_offset:
             return
         if partition.log.state.config.record_ttl_ms > 0 or any(record.ttl_ms for record in chosen):
             return
@@ -257,7 +257,7 @@ class KeyView:
                 end = TransactionEnd(header.base_offset, header.producer_id, header.producer_epoch, control.commit)
                 self._add([end], high_watermark)
         elif flags & _KEYS:
-            rows = self._rows(batch())
+            rows = _keyed(batch(), self.read_end)
             if flags & _TRANSACTIONAL:
                 self.table.put_open(header.producer_id, header.producer_epoch, rows)
             elif header.next_offset <= high_watermark and not self._pending:
@@ -265,16 +265,6 @@ class KeyView:
             else:
                 self._add(rows, high_watermark)
         self.read_end = header.next_offset
-
-    def _rows(self, batch: Batch) -> list[KeyRecord]:
-        """The records of a batch with a key, from `read_end` on."""
-        return [
-            KeyRecord(
-                record.key, record.offset, record.HasField("value"), record.SerializeToString(), record.expires_us
-            )
-            for record in record_messages(batch, self.read_end)
-            if record.HasField("key")
-        ]
 
     def _add(self, rows: Sequence[KeyRecord | TransactionEnd], high_watermark: int) -> None:
         for row in rows:
@@ -358,3 +348,12 @@ def _retrieve(task: asyncio.Task[None]) -> None:
     """Takes note of its error, which the calls raise that still wait for it."""
     if not task.cancelled():
         task.exception()
+
+
+def _keyed(batch: Batch, since: int) -> list[KeyRecord]:
+    """The records of a batch with a key, from an offset on."""
+    return [
+        KeyRecord(record.key, record.offset, record.HasField("value"), record.SerializeToString(), record.expires_us)
+        for record in record_messages(batch, since)
+        if record.HasField("key")
+    ]
