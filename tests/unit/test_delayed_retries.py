@@ -170,6 +170,38 @@ def test_groups_may_share_a_retry_topic() -> None:
             assert seen == ["a orders", "b orders", "b retry"]
             await test.publish("retry", b"by hand", headers={"comet-retry-round": "many"})
             assert seen[3:] == ["a retry", "b retry"], "a record without a group is one as any"
+            assert [one["failed"] for one in app.statistics()] == [0] * 4
+
+    asyncio.run(main())
+
+
+def test_a_record_of_another_group_that_cannot_be_decoded_is_left_to_it() -> None:
+    async def main() -> None:
+        app = comet.App()
+
+        @app.on("orders", group="g", retry_topic="retry", retry_delays=[5], dead_letter="failed")
+        async def handle(order: dict[str, Any]) -> None: ...
+
+        async with app.test() as test:
+            await test.publish("retry", b"?", headers={"comet-retry-group": "other"})
+            assert test.dead_letters() == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("stamp", ["-1", "9" * 30, "soon"])
+def test_headers_that_a_retry_cannot_have_name_no_origin(stamp: str) -> None:
+    async def main() -> None:
+        app = failing_app([], dead_letter="orders-failed")
+        about = {"topic": "else", "partition": "0", "offset": "1", "attempts": "1", "round": "9", "timestamp-us": stamp}
+        async with app.test(raise_errors=False) as test:
+            await test.publish(
+                "orders-retry", b"7", headers={f"comet-retry-{name}": text for name, text in about.items()}
+            )
+            for _ in DELAYS:
+                await test.fire_delayed()
+            (letter,) = test.dead_letters()
+            assert letter.origin == "orders-retry"
 
     asyncio.run(main())
 

@@ -14,7 +14,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from comet.producer.partitioner import HeaderPairs
+from comet.errors import InvalidArgument
+from comet.producer.partitioner import HeaderPairs, check_timestamp
 from comet.values.record import RecordBatch
 
 RETRY: Final = "comet-retry-"
@@ -47,18 +48,18 @@ class Origin(NamedTuple):
 
 
 def origin_of(batch: RecordBatch[Any], index: int, *, retried: bool = False) -> Origin:
-    """The origin of a record; of one of a retry topic, the record that its headers name."""
+    """The origin of a record; of one of a retry topic, the record that its headers name, if they are complete."""
     headers = batch.headers[index]
     origin = Origin(batch.topic, batch.partition, batch.offsets[index], batch.timestamps[index], headers)
     if not retried:
         return origin
     named = {name.removeprefix(RETRY): value for name, value in headers if name.startswith(RETRY)}
-    with contextlib.suppress(KeyError, ValueError):  # another program's record is an ordinary one of this topic
+    with contextlib.suppress(KeyError, ValueError, InvalidArgument):
         origin = Origin(
             named["topic"].decode(),
             int(named["partition"]),
             int(named["offset"]),
-            int(named["timestamp-us"]),
+            check_timestamp(int(named["timestamp-us"])),
             [pair for pair in headers if not pair[0].startswith((RETRY, _SCHEDULE))],
             attempts=int(named["attempts"]),
             round=max(0, int(named["round"])),

@@ -339,11 +339,13 @@ class GroupServing(Serving):
     async def settle(self, item: Item, life: int) -> None:
         """Calls the handler until it succeeds, or the item is skipped, dead-lettered, or stored for a later retry.
         Raises the error that ends the app, and Stopped if the item is left undone."""
+        if of_another_group(self.one, item):
+            return
         if item.errors:
             await self._set_aside_undecodable(item)
             if item.argument is None:
                 return
-        if self._expired(item) or of_another_group(self.one, item):
+        if self._expired(item):
             return
         attempts = 0
         while True:
