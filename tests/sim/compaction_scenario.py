@@ -49,6 +49,7 @@ FAULTS: Final = (
 KEYS_EACH: Final = 5
 JUDGED: Final = ("C5", "C6", "C25", "C29", "C31", "C32")  # the others are of the monitor's files, or of other clients
 ROUNDS_S_MAX: Final = 60.0
+FILLER: Final = b"filler"  # their key
 FILLERS: Final = 30  # records that make a segment full
 CHOSEN: Final = (b"p1", b"t")  # the beginnings of keys
 FILTER: Final = '@key ^= "p1" || @key ^= "t"'
@@ -138,6 +139,10 @@ class CompactionScenario(ClusterScenario):
     def _value(self, random: Random, number: int) -> bytes | None:
         return None if number < 0 else b"%d " % number + bytes(random.randrange(_VALUE_BYTES))
 
+    def _time_to_live(self, key: bytes, number: int) -> dict[str, Any]:
+        """What else a write is sent with."""
+        return {}
+
     def _begin(self, key: bytes, number: int) -> None:
         self.order[key, number] = len(self.order)
         self.written[key].unknown.append(number)
@@ -156,7 +161,7 @@ class CompactionScenario(ClusterScenario):
             one = -number if random.random() < 0.2 else number
             self._begin(key, one)
             try:
-                await producer.publish(TOPIC, self._value(random, one), key=key)
+                await producer.publish(TOPIC, self._value(random, one), key=key, **self._time_to_live(key, one))
             except CometError as error:
                 world.note(f"{name} {one} of {key!r}: {error.code}")
             else:
@@ -195,7 +200,7 @@ class CompactionScenario(ClusterScenario):
         try:
             async with transaction:
                 for key, one in writes:
-                    await transaction.send(TOPIC, self._value(random, one), key=key)
+                    await transaction.send(TOPIC, self._value(random, one), key=key, **self._time_to_live(key, one))
                 if abort:
                     raise _Abort
         except (_Abort, CometError) as error:
@@ -262,13 +267,14 @@ class CompactionScenario(ClusterScenario):
         began = self.world.now()
         producer = Producer(self.world.addresses, acks="all", timeout_ms=20_000, **self._options("filler"))
         for number in range(1, FILLERS + 1):
-            self._begin(b"filler", number)
+            self._begin(FILLER, number)
             try:
-                await producer.publish(TOPIC, b"%d " % number + bytes(_VALUE_BYTES), key=b"filler")
+                ttl = self._time_to_live(FILLER, number)
+                await producer.publish(TOPIC, b"%d " % number + bytes(_VALUE_BYTES), key=FILLER, **ttl)
             except CometError as error:
                 self.world.history.complaints.append(f"after all was mended the topic took no record: {error!r}")
                 break
-            self._acknowledged(b"filler", number)
+            self._acknowledged(FILLER, number)
         await close_quietly(producer)
         self.world.history.settled_within_s = self.world.now() - began
 
@@ -306,24 +312,27 @@ class CompactionScenario(ClusterScenario):
         end = 0 if leader is None else leader.high_watermark
         found = await self._read("the last reader", within_s=READ_S_MAX, end=end)
         chosen = await self._read("the last reader with a filter", within_s=READ_S_MAX, end=end, filter=FILTER)
-        if _values(chosen) != _values({key: last for key, last in found.items() if key.startswith(CHOSEN)}):
+        if self._values(chosen) != self._values({key: last for key, last in found.items() if key.startswith(CHOSEN)}):
             self.world.history.complaints.append(f"a filter finds {chosen}, of {found}")
         for key, written in self.written.items():
             allowed, last = written.allowed(), found.get(key)
-            deleted = any(one < 0 for one in allowed) or written.acked is None
+            deleted = any(self._may_be_gone(key, one) for one in allowed) or written.acked is None
             if (last is None or last < 0) and not deleted:
                 self.world.history.complaints.append(f"nothing is left of {key!r}: {allowed}")
             elif last is not None and last > 0 and last not in allowed:
                 self.world.history.complaints.append(f"{last} is left of {key!r}, not one of {allowed}")
 
+    def _may_be_gone(self, key: bytes, number: int) -> bool:
+        """Whether the last write of a key may leave nothing: a tombstone."""
+        return number < 0
+
+    def _values(self, found: dict[bytes, int]) -> dict[bytes, int]:
+        """Without what may go at any time."""
+        return {key: number for key, number in found.items() if not self._may_be_gone(key, number)}
+
 
 class _Abort(Exception):
     pass
-
-
-def _values(found: dict[bytes, int]) -> dict[bytes, int]:
-    """Without tombstones, which may go at any time."""
-    return {key: number for key, number in found.items() if number > 0}
 
 
 def _offsets(log: Log, end: int) -> list[int]:
@@ -344,10 +353,15 @@ def _offsets(log: Log, end: int) -> list[int]:
     return found
 
 
-def simulate(seed: int, profile: ClusterProfile | None = None) -> Result:
+def simulate(
+    seed: int,
+    profile: ClusterProfile | None = None,
+    scenario: type[CompactionScenario] = CompactionScenario,
+    name: str = "compaction",
+) -> Result:
     """Runs one seed on a loop of its own and judges what happened."""
     given = profile or ClusterProfile()
-    random = Random(f"{seed}/compaction")
+    random = Random(f"{seed}/{name}")
     base = ClusterProfile(
         brokers=3,
         replicas=3,
@@ -376,7 +390,7 @@ def simulate(seed: int, profile: ClusterProfile | None = None) -> Result:
         world = ClusterWorld(loop, seed, 3, settings)
         worlds.append(world)
         world.note(f"{drawn} {settings}")
-        await CompactionScenario(world, drawn).run()
+        await scenario(world, drawn).run()
 
     error = ""
     try:
@@ -386,6 +400,4 @@ def simulate(seed: int, profile: ClusterProfile | None = None) -> Result:
     world = worlds[0]
     findings = check(world.history, world.monitor, set()).findings
     verdict = Verdict({name: findings[name] for name in JUDGED})
-    return Result(
-        seed, drawn, verdict, world.history, world.log, time.perf_counter() - began, error, "compaction", world.now()
-    )
+    return Result(seed, drawn, verdict, world.history, world.log, time.perf_counter() - began, error, name, world.now())

@@ -11,6 +11,7 @@ from typing import Final
 from tests.sim.cluster_mutants import CLUSTER_MUTANTS
 from tests.sim.compaction_mutants import COMPACTION_MUTANTS
 from tests.sim.crowd_mutants import CROWD_MUTANTS
+from tests.sim.expiry_mutants import EXPIRY_MUTANTS
 from tests.sim.group_mutants import GROUP_MUTANTS
 from tests.sim.mutants import MUTANTS
 from tests.sim.note_mutants import NOTE_MUTANTS
@@ -26,7 +27,7 @@ from tests.sim.store_mutants import STORE_MUTANTS
 ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **MUTANTS, **CLUSTER_MUTANTS, **GROUP_MUTANTS, **NOTE_MUTANTS, **REQUEST_MUTANTS,
     **CROWD_MUTANTS, **PASSING_MUTANTS, **REGISTER_MUTANTS,
-    **STORE_MUTANTS, **COMPACTION_MUTANTS, **SCHEDULE_MUTANTS,
+    **STORE_MUTANTS, **COMPACTION_MUTANTS, **EXPIRY_MUTANTS, **SCHEDULE_MUTANTS,
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from tests.sim import (
     cluster,
     cluster_faults,
     compaction_scenario,
+    expiry_scenario,
     group_scenario,
     nemesis,
     scenario,
@@ -37,6 +38,7 @@ SCENARIOS: Final[dict[str, Simulate]] = {
     "passing": group_scenario.simulate_passing,
     "store": store_scenario.simulate,
     "compaction": compaction_scenario.simulate,
+    "expiry": expiry_scenario.simulate,
     "schedules": schedule_scenario.simulate,
     "broker": scenario.simulate,
 }
@@ -49,6 +51,7 @@ FAULTS: Final = {
     "passing": (*group_scenario.FAULTS, *cluster_faults.APART, *group_scenario.MEMBER_FAULTS, "group deleted"),
     "store": store_scenario.FAULTS,
     "compaction": compaction_scenario.FAULTS,
+    "expiry": compaction_scenario.FAULTS,
     "schedules": (*schedule_scenario.FAULTS, schedule_scenario.JUMP),
     "broker": (*nemesis.FAULTS, "metered", "vandal"),
 }
