@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 import comet
 import comet.testing
 from comet_broker import limits
+from comet_broker.schedules.store import ScheduleStore
 from tests.integration.local_cluster import LocalCluster
 from tests.integration.resources_client import Api, api
 from tests.integration.test_access_keys import keyed
@@ -335,3 +336,35 @@ def test_next_times_without_a_cluster() -> None:
     assert b"at character 18" in wrong and b"IANA zone" in wrong
     once = nowhere.run("calendar", "next", "at 2020-01-01T00:00Z")
     assert b"it comes once, and that is over" in once.stderr
+
+
+async def test_schedules_follow_a_newer_calendar_although_one_cannot_be_written(
+    broker: comet.testing.TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def until(day: int) -> comet.Calendar:
+        at_us = int(datetime(2090, 1, day, 8, tzinfo=UTC).timestamp()) * 1_000_000
+        session = comet.CalendarSession(f"2090-01-{day:02}", at_us, at_us + HOUR_US)
+        return comet.Calendar("DESK", "UTC", (session,), session.date)
+
+    async with comet.Admin(broker.address) as admin:
+        await admin.create_topic("orders")
+        await admin.calendars.put_calendar(until(2))
+        for number in range(3):
+            await admin.schedules.put_schedule("orders", f"s-{number}", "calendar:DESK open", value=b"")
+        failures = iter([comet.Unavailable("the coordinator is away", retry_after_ms=50)])
+        write = ScheduleStore.write
+
+        async def fails_once(self: ScheduleStore, *state: Any) -> Any:
+            for error in failures:
+                raise error
+            return await write(self, *state)
+
+        monkeypatch.setattr(ScheduleStore, "write", fails_once)
+        await admin.calendars.put_calendar(until(3))
+        opens_us = until(3).sessions[0].open_us
+
+        async def followed() -> bool:
+            return all(one.next_us == opens_us for one in (await admin.schedules.list_schedules()).schedules)
+
+        assert await until_answered(followed, within_s=30)
+        assert next(failures, None) is None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tests.sim.calendar_mutants import CALENDAR_MUTANTS
 from tests.sim.cluster_mutants import CLUSTER_MUTANTS
 from tests.sim.compaction_mutants import COMPACTION_MUTANTS
 from tests.sim.crowd_mutants import CROWD_MUTANTS
@@ -28,6 +29,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **MUTANTS, **CLUSTER_MUTANTS, **GROUP_MUTANTS, **NOTE_MUTANTS, **REQUEST_MUTANTS,
     **CROWD_MUTANTS, **PASSING_MUTANTS, **REGISTER_MUTANTS,
     **STORE_MUTANTS, **COMPACTION_MUTANTS, **EXPIRY_MUTANTS, **SCHEDULE_MUTANTS,
+    **CALENDAR_MUTANTS,
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tests.sim import (
+    calendar_scenario,
     cluster,
     cluster_faults,
     compaction_scenario,
@@ -40,6 +41,7 @@ SCENARIOS: Final[dict[str, Simulate]] = {
     "compaction": compaction_scenario.simulate,
     "expiry": expiry_scenario.simulate,
     "schedules": schedule_scenario.simulate,
+    "calendars": calendar_scenario.simulate,
     "broker": scenario.simulate,
 }
 FAULTS: Final = {
@@ -53,6 +55,7 @@ FAULTS: Final = {
     "compaction": compaction_scenario.FAULTS,
     "expiry": compaction_scenario.FAULTS,
     "schedules": (*schedule_scenario.FAULTS, schedule_scenario.JUMP),
+    "calendars": (*schedule_scenario.FAULTS, schedule_scenario.JUMP),
     "broker": (*nemesis.FAULTS, "metered", "vandal"),
 }
 

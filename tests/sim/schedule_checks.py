@@ -16,9 +16,7 @@ from comet.schedules.due import jitter_us
 from tests.sim.checker import TITLES, Finding, Verdict
 from tests.sim.history import Outcome
 from tests.sim.schedule_history import End, FiredRecord, Life, Name, ScheduleHistory
-from tests.sim.schedule_workload import AVAILABLE, DELETED
-
-SECOND_US: Final = 1_000_000
+from tests.sim.schedule_workload import AVAILABLE, DELETED, SECOND_US
 
 Records = dict[tuple[Name, bytes], list[FiredRecord]]
 
@@ -94,6 +92,19 @@ def recurring(history: ScheduleHistory, finding: Finding) -> None:
                 finding.violations.append(f"{life.topic}/{life.id} fired for {one.due_us}, not on the second")
 
 
+def by_calendar(history: ScheduleHistory, finding: Finding) -> None:
+    """C42. A schedule by a calendar fires for times of the calendar, and for all of its last version."""
+    records = _by_life(history)
+    for life in history.lives:
+        if not life.by_calendar:
+            continue
+        fired = {one.due_us for one in records[life.name, life.value]}
+        if not finding.holds(fired <= history.calendar_times):
+            finding.violations.append(f"{life.id} fired for {sorted(fired - history.calendar_times)}, no time of it")
+        if not finding.holds(fired >= {*history.last_times}):
+            finding.violations.append(f"{life.id} did not fire for {sorted({*history.last_times} - fired)}")
+
+
 def not_early(history: ScheduleHistory, finding: Finding) -> None:
     """C40. Nothing fires before the clock of the broker that fires it has shown its time; what fires is in the topic
     under the same number and time, or not at all."""
@@ -151,6 +162,7 @@ def states_agree(history: ScheduleHistory, finding: Finding) -> None:
 CHECKS: Final[dict[str, tuple[str, Callable[[ScheduleHistory, Finding], None]]]] = {
     "C38": ("a schedule that is due once fires once, or is cancelled and does not", once),
     "C39": ("a recurring schedule numbers its records, in the order of their times", recurring),
+    "C42": ("a schedule by a calendar fires for its times, and waits for a newer one", by_calendar),
     "C40": ("nothing fires before the clock of its broker has shown its time", not_early),
     "C41": ("schedules that are kept, listed and due are those that are not over", states_agree),
 }

@@ -40,6 +40,7 @@ class Life:
     run: bool = False
     unsure: bool = False  # the outcome of a change is unknown
     paused: bool = False
+    by_calendar: bool = False
 
     @property
     def name(self) -> Name:
@@ -99,6 +100,8 @@ class ScheduleHistory:
     settled: list[str] = field(default_factory=list)  # what was looked at for that
     lists: list[str] = field(default_factory=list)  # that differ
     pages: int = 0
+    calendar_times: set[int] = field(default_factory=set)  # of any version
+    last_times: list[int] = field(default_factory=list)  # of the last one
 
     def by_name(self) -> dict[Name, list[Life]]:
         found: dict[Name, list[Life]] = defaultdict(list)

@@ -193,7 +193,7 @@ class ScheduleScenario(ClusterScenario):
     async def _all_fire(self) -> None:
         """With nothing wrong any more, what is due fires in a bounded time. Then nothing fires any more."""
         history, world = self.history, self.world
-        await self._change_all("ResumeSchedule", lambda one: one.paused and not one.reason)
+        await self._resume_all()
         give_up = world.now() + FIRED_S_MAX
         while True:
             stranded = self._stranded(await self._listed())
@@ -203,6 +203,9 @@ class ScheduleScenario(ClusterScenario):
         history.stranded = stranded
         await self._change_all("PauseSchedule", lambda one: not one.paused)
         history.kept = {name: Kept(one.fired, one.paused) for name, one in (await self._listed()).items()}
+
+    async def _resume_all(self) -> None:
+        await self._change_all("ResumeSchedule", lambda one: one.paused and not one.reason)
 
     def _stranded(self, listed: dict[Name, pb.Schedule]) -> list[str]:
         now_us = self.world.clock.wall_us()
@@ -306,10 +309,15 @@ def watched(history: ScheduleHistory) -> Iterator[None]:
         Firing._write, Firing._publish_first = write, publish_first  # type: ignore[method-assign]
 
 
-def simulate(seed: int, profile: ClusterProfile | None = None) -> Result:
+def simulate(
+    seed: int,
+    profile: ClusterProfile | None = None,
+    scenario: type[ScheduleScenario] = ScheduleScenario,
+    name: str = "schedules",
+) -> Result:
     """Runs one seed on a loop of its own and judges what happened."""
     given = profile or ClusterProfile()
-    random = Random(f"{seed}/schedules")
+    random = Random(f"{seed}/{name}")
     faults = tuple(random.sample(FAULTS, random.randint(1, 5)))
     base = ClusterProfile(
         brokers=3,
@@ -340,7 +348,7 @@ def simulate(seed: int, profile: ClusterProfile | None = None) -> Result:
         world = ClusterWorld(loop, seed, 3, settings)
         worlds.append(world)
         world.note(f"{drawn} {settings} clocks are set: {clocks}")
-        scenarios.append(ScheduleScenario(world, drawn, clocks=clocks))
+        scenarios.append(scenario(world, drawn, clocks=clocks))
         with watched(scenarios[0].history):
             await scenarios[0].run()
 
@@ -353,4 +361,4 @@ def simulate(seed: int, profile: ClusterProfile | None = None) -> Result:
     verdict = check_schedules(scenarios[0].history)
     verdict.findings["C29"] = Finding(1, list(world.history.complaints))
     seconds = time.perf_counter() - began
-    return Result(seed, drawn, verdict, world.history, world.log, seconds, error, "schedules", world.now())
+    return Result(seed, drawn, verdict, world.history, world.log, seconds, error, name, world.now())

@@ -27,6 +27,8 @@ LATE_MAX_MS: Final = 2_000
 DELAY_S_MAX: Final = 12.0
 ASKED_AGAIN_MAX: Final = 6  # of a put with a fresh id
 RECURRING_MAX: Final = 4  # of a client at a time
+CALENDAR: Final = "SIM"
+SECOND_US: Final = 1_000_000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.expiry_mutants import EXPIRY_MUTANTS
-from tests.sim.hunting import hunt
+from tests.sim.hunting import hunt, order
 from tests.sim.planting import SEEDS_MAX
 from tests.sim.runs import run_many, run_one, tell
 
@@ -24,7 +24,7 @@ def test_no_seed_breaks_a_promise() -> None:
 @pytest.mark.parametrize("name", sorted(EXPIRY_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
     bug = EXPIRY_MUTANTS[name]
-    found = hunt(bug, [bug.caught_by, *range(SEEDS_MAX)])
+    found = hunt(bug, order(bug))
     assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
     result = run_one(bug.scenario, found.seed, bug.profile)
     assert result.ok, "\n".join(tell(result, verbose=False))

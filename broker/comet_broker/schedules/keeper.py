@@ -105,7 +105,8 @@ class Keeper:
                 break
             request.range.after = answer.after
             await asyncio.sleep(0)
-        await self._renew_times([*zoned, *self._with_calendars()])
+        await self._renew_times(zoned)
+        self._renew = True
 
     async def _patiently(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The answer of a call that may have to wait, for the log to be read or for a coordinator."""
@@ -122,8 +123,7 @@ class Keeper:
     async def _turn(self) -> None:
         try:
             if self._renew:
-                self._renew = False
-                await self._renew_times(self._with_calendars())
+                await self._renew_by_calendars()
             await self.firing.fire_due()
         except CometError as error:
             self.store.check_led()
@@ -131,6 +131,14 @@ class Keeper:
                 raise
             log.warning("schedules of %s fire later: %s", self.store.partition, error)
             await asyncio.sleep(BACK_OFF_S)
+
+    async def _renew_by_calendars(self) -> None:
+        self._renew = False
+        try:
+            await self._renew_times(self._with_calendars())
+        except CometError:
+            self._renew = True  # of the others, after a while
+            raise
 
     async def _wait(self) -> None:
         next_us = self.store.table.next_us()
