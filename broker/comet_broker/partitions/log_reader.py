@@ -20,6 +20,7 @@ from comet_broker.storage.extent import Extent
 
 log = logging.getLogger(__name__)
 
+LOOP_READ_BYTES: Final = 1 << 20  # larger reads would hold up the loop
 BUFFER_BYTES: Final = DELIVERY_PREFIX_BYTES + limits.DELIVERY_BYTES_MAX
 
 
@@ -48,18 +49,19 @@ class LogReader:
     async def read_from(self, partition: Partition, offset: int, end: int | None, room: int) -> tuple[memoryview, int]:
         """Whole batches from the one that holds `offset`, and the offset after them. Raises what a client is told.
 
-        From the page cache without a thread; where that would block, by a worker.
+        Little is read from the page cache without a thread; by a worker where that would block.
         """
         try:
             extent = partition.log.extent(offset, end)
         except CometError as error:
             raise partition.explain(error) from error
         try:
-            into = memoryview(bytearray(room))
-            result = extent.read(into, wait=False)
-            if result is not None and result.size:
-                return into[: result.size], result.next_offset
-            room = room if result is None else max(result.needed, room)
+            if room <= LOOP_READ_BYTES:
+                into = memoryview(bytearray(room))
+                result = extent.read(into, wait=False)
+                if result is not None and result.size:
+                    return into[: result.size], result.next_offset
+                room = room if result is None else max(result.needed, room)
             data, size, next_offset = await self.read(extent, room)
         except CometError as error:
             raise partition.explain(error) from error
