@@ -41,7 +41,7 @@ UNARY = (*STREAMS, *CREDENTIALS, *RESULTS, *OTHERS, "json")
         ("topic create quotes --partitions 1 --if-missing", ("pydantic", *STREAMS, *CREDENTIALS, *RESULTS), 60),
         ("group list", (*UNARY, "msgspec", "comet.admin.results", "comet.cli.topic"), 60),
         ("cluster", (*UNARY, "comet.cli.topic"), 60),
-        ("produce quotes --count 1 --template x", (*RESULTS, *OTHERS, "comet.consumer"), 112),
+        ("produce quotes --count 1 --template x", (*RESULTS, *OTHERS, "comet.consumer"), 113),
         ("consume quotes --no-follow --count 1 --from earliest", (*OTHERS, "comet.producer", "comet.groups"), 110),
     ],
 )
