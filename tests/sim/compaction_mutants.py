@@ -87,7 +87,13 @@ def forget_what_is_committed() -> list[Patch]:
     return [(Compaction, "prepare", prepare), (log_reader, "read_waiting", _read_waiting)]
 
 
-@mutant("a replica that was away copies what its leader has compacted onto its old records", caught_by=744)
+@mutant(
+    "a replica that was away copies what its leader has compacted onto its old records",
+    "partition",
+    "drain",
+    "kill",
+    caught_by=133,
+)
 def copy_on_from_where_it_ended() -> list[Patch]:
     def outdated(self: FollowerState, start: int, epoch: int, clean_end: int, rewrites: int) -> bool:
         return False
