@@ -53,7 +53,7 @@ def plan_above_the_stable_end() -> list[Patch]:
     return [(rounds, "plan_compaction", plan)]
 
 
-@mutant("aborted records count", caught_by=6)
+@mutant("aborted records count", caught_by=27)
 def keep_aborted_records() -> list[Patch]:
     def begin(work: Work) -> Rewriting:
         return Rewriting(work._replace(aborted=()))

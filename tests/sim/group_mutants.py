@@ -89,7 +89,7 @@ def confirm_before_it_is_written() -> list[Patch]:
     AT_MOST_ONCE,
     "pause",
     "lose_store",
-    caught_by=20,
+    caught_by=27,
 )
 def write_without_comparing() -> list[Patch]:
     async def apply(self: Journal, writes: list[Any]) -> None:
@@ -150,7 +150,7 @@ def forget_offsets() -> list[Patch]:
     "kill",
     "store_slow",
     fault_every_s=1.0,
-    caught_by=15,
+    caught_by=28,
 )
 def take_loading_for_nothing() -> list[Patch]:
     real = Coordinator.slot
@@ -365,7 +365,7 @@ def commit_for_others() -> list[Patch]:
     return [(fence, "_refusal", refusal), (Groups, "known", anybody), (Transactions, "evicted", lambda *_: None)]
 
 
-@mutant("who coordinates next does not finish what was decided", "C29 C12", EXACTLY_ONCE, "kill", "drain", caught_by=5)
+@mutant("who coordinates next does not finish what was decided", "C29 C12", EXACTLY_ONCE, "kill", "drain", caught_by=9)
 def leave_the_decided_unfinished() -> list[Patch]:
     return [(Transactions, "load", lambda self, items: None)]
 
@@ -425,7 +425,7 @@ def hand_out_markers() -> list[Patch]:
     "kill",
     "store_slow",
     member_fault_every_s=12.0,
-    caught_by=2,
+    caught_by=0,
 )
 def confirm_acknowledgements_at_once() -> list[Patch]:
     real = SharePartition.acknowledge

@@ -43,7 +43,7 @@ def claims_forget_generations() -> list[Patch]:
     return [(coordinator, "Head", head)]
 
 
-@mutant("which generations are used up is not stored with the deletion", "kill", "kill_all", caught_by=7)
+@mutant("which generations are used up is not stored with the deletion", "kill", "kill_all", caught_by=9)
 def keep_generations_in_memory() -> list[Patch]:
     real = Journal.write
 

@@ -37,7 +37,7 @@ def pending_records_are_not_compared() -> list[Patch]:
     return [(KeyView, "newest", newest)]
 
 
-@mutant("a condition is compared before the request is looked for", "C2 C37", "kill", "cut_links", caught_by=0)
+@mutant("a condition is compared before the request is looked for", "C2 C37", "kill", "cut_links", caught_by=1)
 def a_repeat_meets_its_own_record() -> list[Patch]:
     real = Partition.produce
 

@@ -95,7 +95,7 @@ def note_what_was_aborted() -> list[Patch]:
 # ---- leaders
 
 
-@mutant("schedules are read before the last transaction has its markers", "C38 C39 C41", caught_by=2)
+@mutant("schedules are read before the last transaction has its markers", "C38 C39 C41", caught_by=3)
 def read_before_the_end() -> list[Patch]:
     async def when_finished(self: Transactions, one: Any, epoch: int) -> None:
         pass
@@ -123,7 +123,7 @@ def do_not_read_the_log() -> list[Patch]:
     "slow_disk",
     "bad_weather",
     "stall_links",
-    caught_by=3,
+    caught_by=4,
 )
 def do_not_wait_for_a_fire() -> list[Patch]:
     @asynccontextmanager
@@ -180,7 +180,7 @@ def fire_too_early() -> list[Patch]:
     "isolate",
     "lose_store",
     "slow_disk",
-    caught_by=5,
+    caught_by=13,
 )
 def leave_a_change_unanswered() -> list[Patch]:
     async def finished(self: Keeper, change: Coroutine[Any, Any, Any]) -> Any:
