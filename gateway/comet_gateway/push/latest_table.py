@@ -14,8 +14,8 @@ Pure: no I/O; the clock is a parameter.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat, takewhile
 from typing import Final, NamedTuple
 
 from comet.filters import Filter
@@ -106,17 +106,17 @@ class KeyEntries:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: bytes | None) -> TableEntry | None:
-        return self._entries.get(key)
-
-    def put(self, key: bytes | None, entry: TableEntry) -> None:
-        old = self._entries.get(key)
-        if old is not None:
-            self.bytes -= len(old.fragment)
-            self._entries.move_to_end(key)
-        else:
+    def offer(self, key: bytes | None, entry: TableEntry) -> None:
+        """Takes the entry, unless that of its key is newer."""
+        entries, old = self._entries, self._entries.get(key)
+        if old is None:
             self.bytes += ENTRY_OVERHEAD + len(key or b"")
-        self._entries[key] = entry
+        elif entry.beats(old):
+            self.bytes -= len(old.fragment)
+            entries.move_to_end(key)
+        else:
+            return
+        entries[key] = entry
         self.bytes += len(entry.fragment)
         if entry.dead:
             self._dead[key] = None
@@ -151,12 +151,9 @@ class KeyEntries:
         """Adds older entries, read from the log. An entry that was dropped as dead may have an older one there."""
         before = self._entries
         self._entries, self._dead, self.bytes = OrderedDict(), OrderedDict(), 0
-        for key, entry in filling._entries.items():
-            self.put(key, entry)
-        for key, entry in before.items():
-            old = self._entries.get(key)
-            if old is None or entry.beats(old):
-                self.put(key, entry)
+        for entries in (filling._entries, before):
+            for key, entry in entries.items():
+                self.offer(key, entry)
         self.lossy = self.lossy or filling.lossy or self.forgot_dead
         self.shrink()
 
@@ -175,13 +172,27 @@ class KeyEntries:
         return list(self._entries.values())
 
 
-def _maps(encoding: Encoding, keys_max: int, bytes_max: int) -> tuple[KeyEntries, KeyEntries]:
-    """The newest record of each key, and the newest that matches: the same without a filter. Both are within
+class NewestRecords:
+    """The newest record of each key, and the newest that matches the filter: the same without a filter. Both are within
     `bytes_max` together."""
-    if encoding.filter is None:
-        latest = KeyEntries(keys_max, bytes_max)
-        return latest, latest
-    return KeyEntries(keys_max, bytes_max // 2), KeyEntries(keys_max, bytes_max // 2)
+
+    def __init__(self, encoding: Encoding, keys_max: int, bytes_max: int) -> None:
+        self.latest = self.matching = KeyEntries(keys_max, bytes_max)
+        if encoding.filter is not None:
+            self.latest, self.matching = KeyEntries(keys_max, bytes_max // 2), KeyEntries(keys_max, bytes_max // 2)
+
+    @property
+    def maps(self) -> tuple[KeyEntries, ...]:
+        return (self.latest,) if self.matching is self.latest else (self.latest, self.matching)
+
+    def take(self, found: Iterable[tuple[bytes | None, TableEntry]]) -> None:
+        latest, matching = self.latest, self.matching
+        for key, entry in found:
+            latest.offer(key, entry)
+            if matching is not latest and not entry.hidden:
+                matching.offer(key, entry)
+        for entries in self.maps:
+            entries.shrink()
 
 
 class LatestTable:
@@ -200,24 +211,24 @@ class LatestTable:
         self._clock_us = clock_us
         self._keys_max = keys_max
         self._bytes_max = bytes_max
-        self._latest, self._matching = _maps(encoding, keys_max, bytes_max)
+        self._newest = NewestRecords(encoding, keys_max, bytes_max)
 
     def __len__(self) -> int:
-        return len(self._latest)
+        return len(self._newest.latest)
 
     @property
     def bytes(self) -> int:
-        return self._latest.bytes + (0 if self._matching is self._latest else self._matching.bytes)
+        return sum(entries.bytes for entries in self._newest.maps)
 
     @property
     def lossy(self) -> bool:
         """Whether it does not hold all keys, or could not read all records."""
-        return self._latest.lossy or self._matching.lossy
+        return any(entries.lossy for entries in self._newest.maps)
 
     @property
     def forgot_dead(self) -> bool:
         """Whether tombstones of some deleted keys were dropped."""
-        return self._matching.forgot_dead
+        return self._newest.matching.forgot_dead
 
     def count(self, partitions: frozenset[int] | None) -> int:
         """Records received that match."""
@@ -227,25 +238,15 @@ class LatestTable:
 
     def apply(self, source: Source) -> None:
         """Applies the next records."""
-        before, version = self.version, self.version
-        maps = {id(one): one for one in (self._latest, self._matching)}.values()
-        for key, entry in self.encoding.entries(source, before):
-            version = entry.version
-            for entries in maps:
-                if entry.hidden and entries is self._matching:
-                    continue
-                old = entries.get(key)
-                if old is None or old.partition == entry.partition or old.timestamp_us <= entry.timestamp_us:
-                    entries.put(key, entry)
-        self.version = version
-        self.received[source.partition] = self.received.get(source.partition, 0) + version - before
-        for entries in maps:
-            entries.shrink()
+        found = list(self.encoding.entries(source, self.version))
+        self._newest.take(found)
+        before, self.version = self.version, found[-1][1].version if found else self.version
+        self.received[source.partition] = self.received.get(source.partition, 0) + self.version - before
 
     def cut(self, partition: int, offset: int) -> None:
         """Handles a truncation: drops records from behind it; the previous records of their keys are unknown."""
-        self._latest.cut(partition, offset)
-        self._matching.cut(partition, offset)
+        for entries in self._newest.maps:
+            entries.cut(partition, offset)
         if offset < self.filled_from.get(partition, 0):
             self.filled_from[partition] = offset  # later records are applied at offsets that existed before
 
@@ -261,25 +262,24 @@ class LatestTable:
 
     def filled(self, filling: Filling) -> None:
         """Adds records read from the log before the applied ones. They are no change for subscribers."""
-        self._latest.filled(filling.latest)
-        if self._matching is not self._latest:
-            self._matching.filled(filling.matching)
+        for entries, older in zip(self._newest.maps, filling.newest.maps, strict=True):
+            entries.filled(older)
         self.filled_from.update(filling.begin)
-        self._latest.lossy = self._latest.lossy or filling.short
+        self._newest.latest.lossy = self._newest.latest.lossy or filling.short
 
     # ---- queries
 
     def since(self, version: int, partitions: frozenset[int] | None) -> list[TableEntry]:
         """Matching entries after a version, the oldest first."""
-        return self._unexpired(self._matching.since(version, partitions))
+        return self._unexpired(self._newest.matching.since(version, partitions))
 
     def all(self) -> list[TableEntry]:
         """The newest record of each key; some are dead."""
-        return self._unexpired(self._latest.all())
+        return self._unexpired(self._newest.latest.all())
 
     def matching(self) -> list[TableEntry]:
         """The newest record of each key that matches."""
-        return self._unexpired(self._matching.all())
+        return self._unexpired(self._newest.matching.all())
 
     def _unexpired(self, found: list[TableEntry]) -> list[TableEntry]:
         now_us = self._clock_us()
@@ -298,19 +298,9 @@ class Filling:
         self.begin = dict(begin)
         self.short = False  # not all records are read
         self._encoding = encoding
-        self.latest, self.matching = _maps(encoding, keys_max, bytes_max)
+        self.newest = NewestRecords(encoding, keys_max, bytes_max)
 
     def apply(self, source: Source, end: int) -> None:
         """Applies records before an offset: later ones are in the table."""
-        maps = {id(one): one for one in (self.latest, self.matching)}.values()
-        for key, entry in self._encoding.entries(source, 0, counted=False):
-            if entry.offset >= end:
-                break
-            for entries in maps:
-                if entry.hidden and entries is self.matching:
-                    continue
-                old = entries.get(key)
-                if old is None or entry.beats(old):
-                    entries.put(key, entry)
-        for entries in maps:
-            entries.shrink()
+        entries = self._encoding.entries(source, 0, counted=False)
+        self.newest.take(takewhile(lambda one: one[1].offset < end, entries))
