@@ -25,7 +25,7 @@ from tests.sim.schedule_scenario import ScheduleScenario
 from tests.sim.schedule_workload import CALENDAR, CONSISTENT, EPOCH, SECOND_US
 
 SCHEDULES: Final = 4
-TIMES_MAX: Final = 8  # of a version: a session has so many breaks at most
+TIMES_MAX: Final = 8  # of a version; a session takes no more breaks
 REPLACED_S: Final = 3.0
 LAST_IN_S: Final = 10  # the first time of the last version, if it comes after all was mended
 LAST_S: Final = (12.0, 28.0)  # else it comes while faults strike, and its times are then
@@ -77,7 +77,7 @@ class CalendarScenario(ScheduleScenario):
         return True
 
     def _version(self, first_s: int) -> admin.PutCalendarRequest:
-        """Some whole seconds from so many seconds on."""
+        """A version whose times are whole seconds, drawn from `first_s` seconds from now on."""
         first = self.world.clock.wall_us() // SECOND_US + first_s
         chosen = sorted(self._random.sample(range(first, first + 2 * TIMES_MAX), self._random.randint(1, TIMES_MAX)))
         times = [second * SECOND_US for second in chosen]

@@ -21,7 +21,7 @@ from tests.sim.planting import SEEDS_MAX, Mutant, planted
 from tests.sim.register_mutants import REGISTER_MUTANTS
 from tests.sim.request_mutants import REQUEST_MUTANTS
 from tests.sim.result import Result
-from tests.sim.runs import run_one
+from tests.sim.runs import run_one, tell
 from tests.sim.schedule_mutants import SCHEDULE_MUTANTS
 from tests.sim.store_mutants import STORE_MUTANTS
 
@@ -46,6 +46,14 @@ def hunt(bug: Mutant, seeds: Iterable[int]) -> Result | None:
         if (result := finds(bug, seed)) is not None:
             return result
     return None
+
+
+def assert_found(name: str, bug: Mutant) -> None:
+    """Fails unless a seed finds the bug, the known one first, and the same run without it is clean."""
+    found = hunt(bug, dict.fromkeys([bug.caught_by, *range(SEEDS_MAX)]))
+    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
+    result = run_one(bug.scenario, found.seed, bug.profile)
+    assert result.ok, "\n".join(tell(result, verbose=False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.sim.cluster_mutants import CLUSTER_MUTANTS, WITHOUT_COMPARISON
-from tests.sim.hunting import hunt, order
+from tests.sim.hunting import assert_found
 from tests.sim.planting import SEEDS_MAX, planted
 from tests.sim.runs import run_one, tell
 
@@ -20,11 +20,7 @@ pytestmark = pytest.mark.timeout(240)  # a bug can make a run long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CLUSTER_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
-    bug = CLUSTER_MUTANTS[name]
-    found = hunt(bug, order(bug))
-    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
-    result = run_one(bug.scenario, found.seed, bug.profile)
-    assert result.ok, "\n".join(tell(result, verbose=False))
+    assert_found(name, CLUSTER_MUTANTS[name])
 
 
 @pytest.mark.slow

@@ -7,8 +7,7 @@ import pytest
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.compaction_mutants import COMPACTION_MUTANTS
 from tests.sim.hash_seeds import prints
-from tests.sim.hunting import hunt
-from tests.sim.planting import SEEDS_MAX
+from tests.sim.hunting import assert_found
 from tests.sim.runs import run_many, run_one, tell
 
 SEEDS = 10
@@ -40,12 +39,7 @@ def test_no_seed_breaks_a_promise() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(COMPACTION_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
-    bug = COMPACTION_MUTANTS[name]
-    known_first = [bug.caught_by, *range(SEEDS_MAX)]
-    found = hunt(bug, known_first)
-    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
-    result = run_one(bug.scenario, found.seed, bug.profile)
-    assert result.ok, "\n".join(tell(result, verbose=False))
+    assert_found(name, COMPACTION_MUTANTS[name])
 
 
 @pytest.mark.slow

@@ -6,8 +6,7 @@ import pytest
 
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.crowd_mutants import CROWD_MUTANTS
-from tests.sim.hunting import hunt
-from tests.sim.planting import SEEDS_MAX
+from tests.sim.hunting import assert_found
 from tests.sim.runs import run_many, run_one, tell
 
 SEEDS = 8
@@ -33,9 +32,4 @@ def test_without_faults_all_is_answered_or_refused_as_unknown() -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", sorted(CROWD_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
-    bug = CROWD_MUTANTS[name]
-    known_first = sorted(range(SEEDS_MAX), key=lambda seed: seed != bug.caught_by)
-    found = hunt(bug, known_first)
-    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
-    result = run_one(bug.scenario, found.seed, bug.profile)
-    assert result.ok, "\n".join(tell(result, verbose=False))
+    assert_found(name, CROWD_MUTANTS[name])

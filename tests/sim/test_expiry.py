@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.expiry_mutants import EXPIRY_MUTANTS
-from tests.sim.hunting import hunt, order
-from tests.sim.planting import SEEDS_MAX
-from tests.sim.runs import run_many, run_one, tell
+from tests.sim.hunting import assert_found
+from tests.sim.runs import run_many
 
 SEEDS = 6
 
@@ -23,8 +22,4 @@ def test_no_seed_breaks_a_promise() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(EXPIRY_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
-    bug = EXPIRY_MUTANTS[name]
-    found = hunt(bug, order(bug))
-    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
-    result = run_one(bug.scenario, found.seed, bug.profile)
-    assert result.ok, "\n".join(tell(result, verbose=False))
+    assert_found(name, EXPIRY_MUTANTS[name])

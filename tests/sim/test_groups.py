@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.group_mutants import GROUP_MUTANTS
 from tests.sim.group_scenario import GroupProfile
-from tests.sim.hunting import hunt, order
+from tests.sim.hunting import assert_found
 from tests.sim.link import EARLIER_KEEPALIVE_S
 from tests.sim.note_mutants import NOTE_MUTANTS
 from tests.sim.planting import SEEDS_MAX
@@ -64,11 +64,7 @@ def test_a_seed_is_one_run() -> None:
 @pytest.mark.timeout(400)  # a bug can make a run long
 @pytest.mark.parametrize("name", sorted(ALL_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
-    bug = ALL_MUTANTS[name]
-    found = hunt(bug, order(bug))
-    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
-    result = run_one(bug.scenario, found.seed, bug.profile)
-    assert result.ok, "\n".join(tell(result, verbose=False))
+    assert_found(name, ALL_MUTANTS[name])
 
 
 def test_there_are_enough_and_each_is_found_in_few_seeds() -> None:

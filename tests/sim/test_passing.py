@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.group_scenario import GroupProfile
-from tests.sim.hunting import hunt
+from tests.sim.hunting import assert_found
 from tests.sim.passing_mutants import PASSING_MUTANTS
-from tests.sim.planting import SEEDS_MAX
 from tests.sim.runs import run_many, run_one, tell
 
 SEEDS = 8
@@ -30,9 +29,4 @@ def test_without_faults_the_group_is_deleted_again_and_again() -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", sorted(PASSING_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
-    bug = PASSING_MUTANTS[name]
-    known_first = sorted(range(SEEDS_MAX), key=lambda seed: seed != bug.caught_by)
-    found = hunt(bug, known_first)
-    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
-    result = run_one(bug.scenario, found.seed, bug.profile)
-    assert result.ok, "\n".join(tell(result, verbose=False))
+    assert_found(name, PASSING_MUTANTS[name])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.hunting import hunt, order
-from tests.sim.planting import SEEDS_MAX
+from tests.sim.hunting import assert_found
 from tests.sim.register_mutants import REGISTER_MUTANTS
 from tests.sim.runs import run_many, run_one, tell
 
@@ -42,8 +41,4 @@ def test_keys_are_written_and_refused() -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", sorted(REGISTER_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
-    bug = REGISTER_MUTANTS[name]
-    found = hunt(bug, order(bug))
-    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
-    result = run_one(bug.scenario, found.seed, bug.profile)
-    assert result.ok, "\n".join(tell(result, verbose=False))
+    assert_found(name, REGISTER_MUTANTS[name])

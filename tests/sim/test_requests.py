@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.cluster_profile import ClusterProfile
-from tests.sim.hunting import hunt, order
+from tests.sim.hunting import assert_found
 from tests.sim.link import EARLIER_KEEPALIVE_S
-from tests.sim.planting import SEEDS_MAX
 from tests.sim.request_mutants import REQUEST_MUTANTS
 from tests.sim.runs import run_many, run_one, tell
 
@@ -62,8 +61,4 @@ def test_without_faults_every_request_is_answered() -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", sorted(REQUEST_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
-    bug = REQUEST_MUTANTS[name]
-    found = hunt(bug, order(bug))
-    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
-    result = run_one(bug.scenario, found.seed, bug.profile)
-    assert result.ok, "\n".join(tell(result, verbose=False))
+    assert_found(name, REQUEST_MUTANTS[name])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.cluster_profile import ClusterProfile
-from tests.sim.hunting import hunt, order
-from tests.sim.planting import SEEDS_MAX
+from tests.sim.hunting import assert_found
 from tests.sim.runs import run_many, run_one, tell
 from tests.sim.schedule_mutants import SCHEDULE_MUTANTS
 
@@ -44,8 +43,4 @@ def test_every_promise_is_exercised() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(SCHEDULE_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
-    bug = SCHEDULE_MUTANTS[name]
-    found = hunt(bug, order(bug))
-    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
-    result = run_one(bug.scenario, found.seed, bug.profile)
-    assert result.ok, "\n".join(tell(result, verbose=False))
+    assert_found(name, SCHEDULE_MUTANTS[name])

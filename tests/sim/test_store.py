@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.cluster_profile import ClusterProfile
-from tests.sim.hunting import hunt
-from tests.sim.planting import SEEDS_MAX
+from tests.sim.hunting import assert_found
 from tests.sim.runs import run_many, run_one, tell
 from tests.sim.store_mutants import STORE_MUTANTS
 
@@ -42,9 +41,4 @@ def test_no_seed_breaks_a_promise() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(STORE_MUTANTS))
 def test_a_planted_bug_is_found_and_the_same_run_without_it_is_clean(name: str) -> None:
-    bug = STORE_MUTANTS[name]
-    known_first = sorted(range(SEEDS_MAX), key=lambda seed: seed != bug.caught_by)
-    found = hunt(bug, known_first)
-    assert found is not None, f"{name} ({bug.why}) went unnoticed for {SEEDS_MAX} seeds"
-    result = run_one(bug.scenario, found.seed, bug.profile)
-    assert result.ok, "\n".join(tell(result, verbose=False))
+    assert_found(name, STORE_MUTANTS[name])

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 import comet
 from comet.spark import local
 
+NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -23,7 +24,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    NO_DATA: "false",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -46,6 +47,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")  # what fails is raised, too
     yield session
     local.close(session)
+
+
+@pytest.fixture
+def ends(spark: SparkSession) -> Iterator[None]:
+    """The last batch of a stream has no data, and emits all windows that are over."""
+    before = str(spark.conf.get(NO_DATA))
+    spark.conf.set(NO_DATA, "true")
+    yield
+    spark.conf.set(NO_DATA, before)
 
 
 @pytest.fixture

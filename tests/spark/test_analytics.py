@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
 import comet
@@ -23,10 +23,10 @@ from comet.errors import InvalidArgument
 from comet.spark import joins
 from comet_demo import analytics
 from tests.spark import market as made
+from tests.spark.streams import batches_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 Batches = list[list[dict[str, Any]]]
-NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 SECOND = made.SECOND
 
 
@@ -66,31 +66,17 @@ def topics(spark: SparkSession, market: made.Market) -> Iterator[Topics]:
         yield Topics(spark, broker.address)
 
 
-@pytest.fixture
-def ends(spark: SparkSession) -> Iterator[None]:
-    """A stream's last batch is one without data, in which everything comes that is over."""
-    before = str(spark.conf.get(NO_DATA))
-    spark.conf.set(NO_DATA, "true")
-    yield
-    spark.conf.set(NO_DATA, before)
-
-
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:
-    return [row.asDict() for row in frame.collect() if row.symbol not in made.ODD]
+    return _known(frame.collect())
+
+
+def _known(found: Iterable[Row]) -> list[dict[str, Any]]:
+    return [row.asDict() for row in found if row.symbol not in made.ODD]
 
 
 def _stream(frame: DataFrame, folder: Path, mode: str) -> Batches:
     """What each batch gives, of a stream that ends with what there is."""
-    batches: Batches = []
-    query = (
-        frame.writeStream.foreachBatch(lambda batch, _: batches.append(_rows(batch)))
-        .outputMode(mode)
-        .option("checkpointLocation", str(folder))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(200)
-    return batches
+    return [_known(batch) for batch in batches_of(frame, folder, mode=mode)]
 
 
 def _latest(batches: Iterable[list[dict[str, Any]]]) -> dict[tuple[str, int], dict[str, Any]]:

@@ -15,9 +15,9 @@ from comet_demo import analytics
 from comet_demo.analytics.market_closures import MarketClosures
 from comet_demo.model import LAYOUT, MARKET_STATE
 from tests.spark.market import SECOND, START_US
+from tests.spark.streams import batches_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 # Seconds of quotes. The market is closed from 20 to 40.
 QUOTES: Final = {
@@ -38,15 +38,6 @@ CLOSED_MARKET: Final = {
     ("gap", "ACROSS", 40, 23.0), ("stale", "AFTER", 24, 5.0), ("gap", "AFTER", 41, 22.0), ("stale", "CLOCK", 24, 5.0),
     ("gap", "CLOCK", 40, 21.0),
 }  # fmt: skip
-
-
-@pytest.fixture
-def ends(spark: SparkSession) -> Iterator[None]:
-    """The last batch of a stream has no data, and emits all windows that are over."""
-    before = str(spark.conf.get(NO_DATA))
-    spark.conf.set(NO_DATA, "true")
-    yield
-    spark.conf.set(NO_DATA, before)
 
 
 @pytest.fixture
@@ -94,19 +85,6 @@ def told(rows: Iterable[Any]) -> list[tuple[str, str, int, float]]:
     return sorted((row.kind, row.symbol, (row.time_us - START_US) // SECOND, row.value) for row in rows)
 
 
-def stream(frame: DataFrame, folder: Path) -> list[Any]:
-    """The rows that a stream emits until it has read what is there."""
-    rows: list[Any] = []
-    query = (
-        frame.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
-        .option("checkpointLocation", str(folder))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(200)
-    return rows
-
-
 def test_a_silence_that_overlaps_a_closure_is_no_alert(spark: SparkSession, market: comet.testing.TestBroker) -> None:
     write_quotes(market.address, 0, 999)
     write_states(market.address, STATES)
@@ -122,7 +100,8 @@ def test_a_stream_that_restarts_while_the_market_is_closed_gives_the_same(
     for states, begin, end in ((STATES[:2], 0, 20), (STATES[2:], 20, 46), ([], 46, 999)):
         write_states(market.address, states)
         write_quotes(market.address, begin, end)
-        rows += stream(frame_of(spark, market.address, streams=True), tmp_path)
+        for batch in batches_of(frame_of(spark, market.address, streams=True), tmp_path):
+            rows += batch
     assert told(rows) == sorted(OPEN_MARKET)
 
 

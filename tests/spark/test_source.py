@@ -21,6 +21,7 @@ import comet
 from comet.spark.coalesce import SMALL
 from comet.spark.source import CometSource
 from tests import poison
+from tests.spark.streams import batches_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 Broker = comet.testing.TestBroker
@@ -47,16 +48,8 @@ def _read(spark: SparkSession, broker: Broker, **options: str) -> DataFrame:
 def _stream(spark: SparkSession, broker: Broker, folder: Path, **options: str) -> list[list[Row]]:
     """What a stream that ends with what there is gives, batch by batch."""
     given = {"bootstrap": broker.address, "subscribe": "quotes", "startingOffsets": "earliest", **options}
-    batches: list[list[Row]] = []
     frame = spark.readStream.format("comet").options(**given).load()
-    query = (
-        frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
-        .option("checkpointLocation", str(folder))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(150)
-    return [batch for batch in batches if batch]
+    return [batch for batch in batches_of(frame, folder) if batch]
 
 
 def _offsets(rows: Sequence[Row]) -> list[tuple[int, int]]:

@@ -135,7 +135,7 @@ class KeyView:
             return
         if partition.log.state.config.record_ttl_ms > 0 or any(record.ttl_ms for record in chosen):
             return
-        high_watermark, next_offset = partition.high_watermark, base_offset + len(chosen)
+        high_watermark = partition.high_watermark
         try:
             self._notice_compaction()
             if self._compactions.removed(base_offset, high_watermark) is not None:
@@ -145,15 +145,12 @@ class KeyView:
                 for offset, record in enumerate(chosen, base_offset)
                 if record.HasField("key")
             ]
-            if next_offset <= high_watermark and not self._pending:
-                self.table.put_many(rows)
-            else:
-                self._add(rows, high_watermark)
+            self._add(rows, high_watermark)
         except sqlite3.Error as error:
             self._ended(f"its table failed: {error}")
         except Unavailable:  # it was compacted: the batch is in the log, and the next call makes another view
             return
-        self.read_end = next_offset
+        self.read_end = base_offset + len(chosen)
 
     async def take_in(self) -> None:
         """Takes in the log up to its present end. All callers share the work. Raises Unavailable while too many records

@@ -76,14 +76,14 @@ class FilteredDelivery:
         self._parts: list[bytes | memoryview] = []
         self._gap: tuple[int, int, int, int] | None = None  # first and end, append time and epoch of the last batch
 
-    def close(self) -> int:
-        """The size of what is left, in all."""
+    def finish(self) -> int:
+        """Ends it. Returns the size of what is left."""
         self._close_gap()
         return self.size
 
     def batches(self, prefix: bytes = b"") -> bytes:
         """What is left, behind the prefix."""
-        self.close()
+        self.finish()
         return b"".join((prefix, *self._parts))
 
     async def take(self, data: memoryview) -> None:

@@ -49,7 +49,7 @@ class LogReader:
     async def read_from(self, partition: Partition, offset: int, end: int | None, room: int) -> tuple[memoryview, int]:
         """Whole batches from the one that holds `offset`, and the offset after them. Raises what a client is told.
 
-        Little is read from the page cache without a thread; by a worker where that would block.
+        Up to LOOP_READ_BYTES come from the page cache on the loop. A worker reads more, and what is not in the cache.
         """
         try:
             extent = partition.log.extent(offset, end)

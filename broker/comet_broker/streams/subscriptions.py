@@ -306,7 +306,7 @@ class Feed:
             if partition.leader_epoch != epoch and at > partition.log.log_end:
                 self.end(cursor, Unavailable(f"{partition} was truncated during the read", retry_after_ms=50))
                 return
-            size = found.close()
+            size = found.finish()
             prefix = delivery_prefix(partition.handle, self._watermark_of(partition), partition.leader_epoch, size)
             self._loaded.append((cursor, found.batches(prefix), size, at, compactions))
             self._rouse()

@@ -3,7 +3,7 @@
     alert   kind, symbol, time_us, value, limit, text
 
 Each alert comes once, so their streams use append mode: a silence is known when its window closes. With `closures`
-a silence that overlaps a closure of the market is no alert; one that was long enough before the close is.
+silences that overlap a closure of the market are left out; a silence that reached the limit before the close is kept.
 """
 
 from __future__ import annotations

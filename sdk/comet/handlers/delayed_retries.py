@@ -39,9 +39,11 @@ class DelayedRetries:
         self._publish = publish
 
     async def write(self, one: Binding, item: Item, attempts: int, error: Exception, now_us: int) -> Delay | None:
-        """Stores a record for the next round. Returns its delay once it is stored; None if there is no next round: it
-        was the last one, the record expires before it, or is too large. Raises if it cannot be stored: then it must not
-        count as processed."""
+        """Stores a record for the next round. Returns its delay once it is stored.
+
+        Returns None after the last round, and for a record that expires before the next round or is too large. Raises
+        if the record cannot be stored: then it must not count as processed.
+        """
         batch, delays = item.batch, one.options.retry_delays
         index = bisect_left(batch.offsets, item.first)
         origin = origin_of(batch, index, retried=one.reads_retries)

@@ -79,5 +79,5 @@ def value_to_copy(batch: RecordBatch[Any], index: int) -> bytes | None:
 
 
 def header_pairs_of(prefix: str, details: Mapping[str, str]) -> list[tuple[str, bytes]]:
-    """Texts as headers, cut to a size that is sensible for headers."""
+    """Texts as headers, each cut to _REASON_BYTES_MAX."""
     return [(prefix + name, text.encode()[:_REASON_BYTES_MAX]) for name, text in details.items()]
