@@ -20,7 +20,7 @@ demo: $(READY)  ## Live quotes, what Spark makes of them, and a dashboard
 	$(BIN)/comet demo $(ARGS)
 
 test: $(READY) etcd chromium java proxies  ## The whole test suite
-	$(BIN)/python -m pytest -n 3 $(ARGS)
+	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 quick: $(READY) etcd  ## The tests that take seconds
 	$(BIN)/python -m pytest -m "not slow" tests/tidy tests/unit tests/contract tests/property $(ARGS)

@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """For `make test`, which has three workers."""
+    """For `make test`, which has two workers."""
     from tests.groups import Groups
 
     return Groups(config, log)

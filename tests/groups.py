@@ -7,11 +7,11 @@ from pathlib import Path
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-# What starts processes keeps time limits: within a group one after the other, beside all that is computed. Most of the
-# time these tests wait, so there are three workers on two cores.
+# What starts processes shares the machine and keeps time limits: one after the other, beside all that is computed.
+# Pages wait for a browser most of the time, so they need not wait for the others.
 GROUPS = {
     "bench": "bench",
-    "robustness": "robustness",
+    "robustness": "processes",
     "browser": "pages",
     "spark": "spark",
 }
@@ -71,7 +71,7 @@ def group_of(nodeid: str) -> str:
     """What one worker runs, by the id of a test in it.
 
     >>> group_of("tests/unit/test_words.py::test_one"), group_of("tests/robustness/test_kill.py::test_one")
-    ('tests/unit/test_words.py::test_one', 'robustness')
+    ('tests/unit/test_words.py::test_one', 'processes')
     >>> group_of("tests/integration/test_demo.py::test_one"), group_of("tests/integration/test_groups.py::test_one")
     ('processes', 'tests/integration/test_groups.py')
     """
