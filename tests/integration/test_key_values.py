@@ -11,6 +11,7 @@ import pytest
 
 import comet
 import comet.testing
+from comet.records import partition_for
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
@@ -268,6 +269,33 @@ async def test_only_committed_transactions_count(address: str) -> None:
         assert await kv.get("a") == found
         assert await kv.get("a", revision=lost.offset) is None
         assert await kv.update("a", 6, found.revision) > lost.offset
+
+
+async def test_writes_at_once_are_refused_or_written_each_for_itself(kv: comet.KV[int]) -> None:
+    taken = {at: await kv.create(f"{at}", -1) for at in (3, 11)}
+    results = await asyncio.gather(*[kv.create(f"{at}", at) for at in range(20)], return_exceptions=True)
+    assert {
+        at: result.revision for at, result in enumerate(results) if isinstance(result, comet.RevisionMismatch)
+    } == taken
+    found = {entry.key: (entry.value, entry.revision) for entry in await kv.entries()}
+    written = {at: (at, result) for at, result in enumerate(results) if isinstance(result, int)}
+    assert found == {b"%d" % at: entry for at, entry in (written | {at: (-1, taken[at]) for at in taken}).items()}
+
+
+async def test_a_write_beside_one_whose_key_is_undecided_does_not_wait(address: str) -> None:
+    async with (
+        comet.KV(address, "t", type=int) as kv,
+        comet.TransactionalProducer(address, "writer") as producer,
+    ):
+        first, second = [f"{at}" for at in range(30) if partition_for(b"%d" % at, 3) == 0][:2]
+        transaction = producer.transaction()
+        await transaction.__aenter__()
+        await (await transaction.send("t", 1, key=first))
+        waiting, other = [asyncio.create_task(kv.create(key, 2)) for key in (first, second)]
+        await other
+        assert not waiting.done()
+        await transaction.__aexit__(ZeroDivisionError, ZeroDivisionError(), None)
+        assert await waiting > await other
 
 
 async def test_deleted_records_are_gone_from_the_keys(kv: comet.KV[int], address: str) -> None:

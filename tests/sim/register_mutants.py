@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from comet.errors import CometError
+from comet.key_values.key_calls import KeyCalls, Undecided
+from comet.v1 import records_pb2 as pb
 from comet_broker.key_values import views
 from comet_broker.key_values.table import KeyRecord
 from comet_broker.key_values.view import KeyView
@@ -37,7 +41,7 @@ def pending_records_are_not_compared() -> list[Patch]:
     return [(KeyView, "newest", newest)]
 
 
-@mutant("a condition is compared before the request is looked for", "C2 C37", "kill", "cut_links", caught_by=1)
+@mutant("a condition is compared before the request is looked for", "C2 C37", "kill", "cut_links", caught_by=0)
 def a_repeat_meets_its_own_record() -> list[Patch]:
     real = Partition.produce
 
@@ -66,3 +70,18 @@ def uncommitted_records_are_shown() -> list[Patch]:
         real(self, self.partition.log.log_end)
 
     return [(KeyView, "_settle", settle)]
+
+
+@mutant("a request that may be written is sent again record by record", "C2 C37", "kill", "cut_links", caught_by=3)
+def records_of_a_request_that_may_be_written_are_sent_singly() -> list[Patch]:
+    real = KeyCalls.publish
+
+    async def publish(self: KeyCalls, partition: int, records: Sequence[pb.Record], give_up: float) -> list[int]:
+        if len(records) == 1:
+            return await real(self, partition, records, give_up)
+        try:
+            return await real(self, partition, records, asyncio.get_running_loop().time() + 0.1)
+        except CometError as error:
+            raise Undecided from error
+
+    return [(KeyCalls, "publish", publish)]

@@ -66,15 +66,15 @@ class RegisterClient:
         self._number = 0
         self._sessions = 0
         partitions = {topic: sum(other == topic for other, _ in tps) for topic, _ in tps}
-        self._keys = [(tp, key) for tp in tps for key in keys_of(tp[1], partitions[tp[0]])]
+        self._keys = {tp: keys_of(tp[1], partitions[tp[0]]) for tp in tps}
 
     async def run(self) -> None:
         while not self._world.stopping:
             self._sessions += 1
-            (topic, partition), key = self._random.choice(self._keys)
+            tp = self._random.choice(list(self._keys))
             kv = KV(
                 self._world.addresses,
-                topic,
+                tp[0],
                 timeout_ms=self._random.choice((300, 3_000, 20_000)),
                 name=self.name,
                 connect=self._world.network.connect(self.name),
@@ -83,7 +83,8 @@ class RegisterClient:
             )
             try:
                 for _ in range(self._random.randint(1, 20)):
-                    await self._raise(kv, (topic, partition), key)
+                    keys = self._random.sample(self._keys[tp], self._random.randint(1, KEYS))
+                    await asyncio.gather(*[self._raise(kv, tp, key) for key in keys])
                     await self._world.sleep(self._random, 0.05)
             finally:
                 await asyncio.shield(kv.close())
@@ -105,7 +106,7 @@ class RegisterClient:
     async def _set(self, kv: KV[bytes], tp: PartitionName, key: bytes, expected: int) -> None:
         registers, register = self._registers, (tp[0], key)
         floor = registers.floor(register)
-        operation = self._next(tp)
+        operation = self._next(tp, key)
         try:
             if expected < 0:
                 operation.offset = await kv.create(key, operation.value)
@@ -122,9 +123,10 @@ class RegisterClient:
             self._world.wrote(operation)
         operation.completed = self._world.now()
 
-    def _next(self, tp: PartitionName) -> Produce:
-        value = make_value(self.name, self._number, tp, self._random.choice((60, 200, 1500)))
-        operation = Produce(self.name, tp, 2, True, value, self._number, self._world.now())
+    def _next(self, tp: PartitionName, key: bytes) -> Produce:
+        writer = f"{self.name}/{key.decode()}"  # its writes are one after the other
+        value = make_value(writer, self._number, tp, self._random.choice((60, 200, 1500)))
+        operation = Produce(writer, tp, 2, True, value, self._number, self._world.now())
         self._number += 1
         self._world.history.produces.append(operation)
         return operation

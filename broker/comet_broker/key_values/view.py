@@ -293,6 +293,7 @@ class KeyView:
             raise Unavailable(
                 f"a transaction that is not decided yet has written the key {key[:100]!r} of {self.partition}",
                 retry_after_ms=20,
+                details={"undecided": key[:100].decode("utf-8", "replace")},
             )
         found = self._newest.get(key) or self.table.last(key)
         return found if found is not None and found.revision >= self.partition.log.log_start else None

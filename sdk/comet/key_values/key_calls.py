@@ -7,6 +7,8 @@ found again, and the same request repeated: a write has an idempotency key, so t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Final
 
 from comet.client.client import Client
 from comet.client.connection import Attachment
@@ -18,6 +20,12 @@ from comet.records import partition_for
 from comet.types import TopicPartition
 from comet.v1 import records_pb2 as pb
 from comet.v1.types_pb2 import ACKS_ALL
+
+UNDECIDED: Final = "undecided"  # in the details of an error: a key that an open transaction has written
+
+
+class Undecided(Exception):
+    """A request of several records wrote nothing, as an open transaction has written one of their keys."""
 
 
 class KeyCalls:
@@ -51,19 +59,20 @@ class KeyCalls:
                 except CometError as error:
                     if not error.retriable:
                         raise
-        return (await self._ask(partition, frame, writes=False)).keys
+        give_up = asyncio.get_running_loop().time() + self._timeout_s
+        return (await self._ask(partition, frame, give_up, writes=False)).keys
 
-    async def publish(self, partition: int, record: pb.Record) -> int:
-        """Writes one record; returns its offset."""
+    async def publish(self, partition: int, records: Sequence[pb.Record], give_up: float) -> list[int]:
+        """Writes records of different keys, all or none; returns their offsets. Of several raises Undecided."""
         request = pb.PublishRequest(
             topic=self._topic,
             partition=partition,
-            records=[record],
+            records=records,
             acks=ACKS_ALL,
             idempotency_key=f"{self._random.getrandbits(128):032x}",
         )
-        answer = await self._ask(partition, pb.ClientFrame(publish=request), writes=True)
-        return answer.published.receipts[0].offset
+        answer = await self._ask(partition, pb.ClientFrame(publish=request), give_up, writes=True)
+        return [receipt.offset for receipt in answer.published.receipts]
 
     async def _replica(self, partition: int) -> Attachment | None:
         """A connection to any in-sync replica; None: only the leader can be reached."""
@@ -77,14 +86,14 @@ class KeyCalls:
         except CometError:
             return None
 
-    async def _ask(self, partition: int, frame: pb.ClientFrame, *, writes: bool) -> pb.ServerFrame:
+    async def _ask(self, partition: int, frame: pb.ClientFrame, give_up: float, *, writes: bool) -> pb.ServerFrame:
         """The answer of the partition's leader."""
-        give_up = asyncio.get_running_loop().time() + self._timeout_s
         problem: CometError | None = None
         attachment = self._attached.get(partition)
         if attachment is not None and attachment.connection.lost is None and not attachment.connection.leaving:
             try:
-                return await attachment.connection.call(frame, round(1000 * self._timeout_s))
+                left_ms = max(int((give_up - asyncio.get_running_loop().time()) * 1000), 1)
+                return await _call(attachment, frame, left_ms)
             except CometError as error:
                 if not error.retriable:
                     raise
@@ -107,7 +116,7 @@ class KeyCalls:
             return where
 
         async def call(attachment: Attachment, left_ms: int) -> pb.ServerFrame:
-            answer = await attachment.connection.call(frame, left_ms)
+            answer = await _call(attachment, frame, left_ms)
             self._attached[partition] = attachment
             return answer
 
@@ -118,3 +127,12 @@ class KeyCalls:
 
     async def partition(self, key: bytes) -> int:
         return partition_for(key, await self.partitions())
+
+
+async def _call(attachment: Attachment, frame: pb.ClientFrame, left_ms: int) -> pb.ServerFrame:
+    try:
+        return await attachment.connection.call(frame, left_ms)
+    except Unavailable as error:
+        if UNDECIDED in error.details and len(frame.publish.records) > 1:
+            raise Undecided from error
+        raise

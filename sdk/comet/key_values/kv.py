@@ -24,6 +24,7 @@ from comet.consumer.consumer import Consumer, serde_of
 from comet.errors import InvalidArgument, RevisionMismatch
 from comet.key_values.entry import ABSENT, ENDED_HEADER, KVEntry, entry
 from comet.key_values.key_calls import KeyCalls
+from comet.key_values.key_writes import KeyWrites
 from comet.key_values.watch import KVWatch, Page, Watched
 from comet.producer.partitioner import key_bytes
 from comet.producer.value_encoder import ValueEncoder
@@ -102,6 +103,7 @@ class KV(Generic[T]):
         self._clock_us = world.clock_us
         client = Client(addresses, name=name, connect=world.connect, random=world.random)
         self._calls = KeyCalls(client, self.topic, timeout_ms / 1000, create)
+        self._writes = KeyWrites(self._calls, timeout_ms / 1000)
         self._serde = serde_of(type)
         self._encode = ValueEncoder().encode
 
@@ -325,7 +327,7 @@ class KV(Generic[T]):
             raise InvalidArgument("a value is not None: delete() deletes a key")
         ttl = 0 if ttl_ms is None else check_ttl(ttl_ms)
         record = pb.Record(key=key, value=data, headers=headers, expected=expected, ttl_ms=ttl)
-        return await self._calls.publish(await self._calls.partition(key), record)
+        return await self._writes.write(await self._calls.partition(key), record)
 
     def _entry(self, record: pb.Record) -> KVEntry[T]:
         value = record.value if record.HasField("value") else None
