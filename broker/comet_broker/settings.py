@@ -89,7 +89,7 @@ SETTINGS: Final = (
     _row("retention_check_ms", "duration", "Interval of checks for retention and compaction.", 10, _HOUR_MS),
     _row("compaction_rate", "bytes", "Bytes that compaction reads in a second.", 1 << 16, 1 << 40),
     _row("compaction_memory", "bytes", "Memory for the keys of a partition that is compacted.", 1 << 20, 1 << 40),
-    _row("filter_percent", "number", "Share of a core, in percent, for the filters of readers; 0: none.", 0, 100),
+    _row("filter_percent", "number", "Percent of a core for filters, beyond what they save; 0: none.", 0, 100),
     _row("drain_grace_ms", "duration", "Time that a stopping broker waits for clients to leave.", 0, _HOUR_MS),
     _row("log_level", "level", "Log level on stderr: debug, info, warning or error."),
     *(_topic_row(row) for row in TOPIC_SETTINGS.values() if row.cluster),

@@ -10,7 +10,7 @@ import pytest
 from comet import records
 from comet.filters import parse
 from comet.records import Batch, iterate, stamped
-from comet_broker.core.filter_time import BURST_S, PAUSE_S_MAX, FilterTime
+from comet_broker.core.filter_time import BURST_S, PAUSE_S_MAX, SENT_BYTES_PER_S, FilterTime
 from comet_broker.partitions.filtering import FilteredDelivery
 from tests.unit.replica_world import HeldWorker
 from tests.unit.storage_world import HandClock
@@ -80,6 +80,33 @@ async def test_without_time_left_all_is_sent() -> None:
     never = FilterTime(clock, 0)
     clock.now_us += 1_000_000
     assert told(await left_of(numbers(0, 4), "n = 1", never)) == [(0, 4, [0, 1, 2, 3])]
+
+
+def test_a_filter_is_charged_with_what_it_takes_beyond_sending() -> None:
+    time = FilterTime(HandClock(), 50)
+    time.spend(2 * BURST_S, unsent_bytes=round(2 * BURST_S * SENT_BYTES_PER_S))
+    time.spend(1.0, unsent_bytes=1 << 40)  # nothing is saved up by it
+    assert time.allows()
+    assert time.spent_s == 2 * BURST_S + 1.0
+    time.spend(BURST_S + 1.0, unsent_bytes=round(SENT_BYTES_PER_S))
+    assert not time.allows()
+
+
+@pytest.mark.parametrize("text", ["n = 1", "n > 99", "n >= 0"])
+async def test_what_was_left_out_is_what_was_not_sent(text: str) -> None:
+    unsent = list[int]()
+
+    class Noted(FilterTime):
+        def spend(self, seconds: float, unsent_bytes: int = 0) -> None:
+            unsent.append(unsent_bytes)
+
+    data = numbers(0, 40) + numbers(40, 80)
+    left = FilteredDelivery(parse(text, now_us=0), 0, Noted(HandClock(), 20), asyncio.Lock(), HeldWorker())
+    await left.take(memoryview(data))
+    covers = left.size
+    left.finish()
+    assert sum(unsent) == len(data) - covers
+    assert (sum(unsent) == 0) == (text == "n >= 0")
 
 
 class UsedUp(FilterTime):

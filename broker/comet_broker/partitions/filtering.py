@@ -94,7 +94,7 @@ class FilteredDelivery:
                 pause_s = time.pause_s()
                 await asyncio.sleep(pause_s)
             async with self._turn:
-                began = time.now()
+                began, first, size = time.now(), at, self.size
                 while at < len(data):
                     header = records.read_header(data, at)
                     stored = data[at : at + header.length]
@@ -105,7 +105,7 @@ class FilteredDelivery:
                     at += header.length
                     if time.now() - began >= SLICE_S:
                         break
-                time.spend(time.now() - began)
+                time.spend(time.now() - began, at - first - (self.size - size))
                 await asyncio.sleep(0)
 
     def _take_one(self, header: BatchHeader, stored: memoryview) -> None:
