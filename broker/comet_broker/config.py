@@ -59,7 +59,7 @@ class BrokerConfig:
     default_replicas: int = 1
     rebalance_ms: int = 10_000  # how long all brokers must be well before preferred leaders lead again
     retention_check_ms: int = 10_000
-    compaction_rate: int = 16 << 20  # bytes that are read for it in a second
+    compaction_rate: int = 64 << 20  # bytes that are read for it in a second
     compaction_memory: int = 64 << 20
     filter_percent: int = 20  # of a core, for filters of readers beyond what they save
     drain_grace_ms: int = 5_000

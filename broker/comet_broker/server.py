@@ -53,7 +53,7 @@ from comet_broker.rpc.other_calls import OtherCalls
 from comet_broker.rpc.service import handlers
 from comet_broker.rpc.wire_listener import WireListener
 from comet_broker.storage.files import RealFiles
-from comet_broker.system import SystemClock, SystemProcess, ThreadWorker, boot_id, share_one_heap
+from comet_broker.system import SystemClock, SystemProcess, ThreadWorker, boot_id, prefer_the_loop, share_one_heap
 
 log = logging.getLogger(__name__)
 
@@ -352,6 +352,7 @@ def serve(
     import uvloop
 
     share_one_heap()
+    prefer_the_loop()
     uvloop.run(_serve(Server(config), on_ready, beside))
 
 

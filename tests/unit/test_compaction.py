@@ -250,14 +250,13 @@ def test_the_memory_of_a_pass_is_that_of_its_keys(
     monkeypatch: pytest.MonkeyPatch, key_bytes: int, value_bytes: int, several: bool
 ) -> None:
     """Of 64 keys, whatever their values take; a pass reads the whole log once."""
-    begun: list[int] = []
-    spread = rewrite._class_of
+    hashed: list[bytes | None] = []
 
-    def noted(key: bytes | None, classes: int) -> int:
-        begun.append(classes)
-        return spread(key, classes)
+    def noted(key: bytes | None) -> int:
+        hashed.append(key)
+        return hash(key)
 
-    monkeypatch.setattr(rewrite, "_class_of", noted)
+    monkeypatch.setattr(rewrite, "key_hash", noted)
     log = World(MemoryFiles(Random(1))).log
     random = Random(2)
     for number in range(128):
@@ -267,4 +266,4 @@ def test_the_memory_of_a_pass_is_that_of_its_keys(
     sync(log)
     applied = carry_out(log, memory_bytes=128 << 10)
     assert applied is not None and applied.removed == 64
-    assert bool(begun) is several
+    assert bool(hashed) is several

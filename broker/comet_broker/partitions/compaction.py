@@ -28,7 +28,6 @@ from comet_broker.partitions.context import PartitionContext, Replica
 from comet_broker.partitions.flushing import Flushing
 from comet_broker.partitions.readers import Readers
 from comet_broker.storage.compaction import CannotCompact, DamagedSource, Rewritten, Round
-from comet_broker.storage.rewrite import SLICE_BYTES
 
 RETRY_S: Final = 60.0
 FOLLOWERS_S_MAX: Final = 3600.0  # that a round waits for followers
@@ -183,13 +182,15 @@ class PartitionCompaction:
         if begun is None:
             partition.flushing.start()  # perhaps a segment waits for its sync
             return
+        read_bytes = 0
         try:
             while (done := await self._on_worker(begun.step)) is not True:
                 if isinstance(done, Rewritten):
                     await self._swap_in(done, begun.clean_end)
                 elif self._partition_closed():
                     return
-                await asyncio.sleep(SLICE_BYTES / context.compaction_rate)
+                await asyncio.sleep((begun.read_bytes - read_bytes) / context.compaction_rate)
+                read_bytes = begun.read_bytes
             await self._end(begun)
         finally:
             await self._on_worker(begun.release)

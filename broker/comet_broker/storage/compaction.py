@@ -46,6 +46,11 @@ class Round:
         return self._rewriting.step()
 
     @property
+    def read_bytes(self) -> int:
+        """In all steps."""
+        return self._rewriting.read_bytes
+
+    @property
     def clean_end(self) -> int:
         return self._work.plan.clean_end
 

@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Generator, Iterator, Sequence
-from hashlib import blake2b
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -41,6 +40,7 @@ REMEMBERED: Final = 4096
 SOURCES_MAX: Final = 64  # segments that become one
 _CLASSES_MAX: Final = 1 << 16
 _MARKED_AT_ONCE: Final = 20_000
+key_hash: Callable[[bytes | None], int] = hash  # even for keys that are chosen against it; a simulation has its own
 _DIGITS: Final = bytes.maketrans(b"01", b"\0\1")
 
 
@@ -88,6 +88,7 @@ class Rewriting:
 
     def __init__(self, work: Work) -> None:
         self.result = Result()
+        self.read_bytes = 0  # in all
         self._work = work
         self._gone = {(one.producer_id, one.epoch): (one.first, one.end) for one in work.aborted}
         self._staying = bytearray()  # one bit per record
@@ -95,18 +96,17 @@ class Rewriting:
         self._last_of_producer: OrderedDict[int, int] = OrderedDict()  # producer -> base offset of its last batch
         self._pinned: list[Segment] = []
         self._output: NewSegment | None = None
-        self._read_bytes = 0
         self._key_bytes = 0  # of the keys in memory, at most
         self._steps = self._run()
 
     def step(self) -> Rewritten | bool:
         """Works on. True: done; False: not yet; or a new segment, to be put in the place of the old ones before the
         next step. Raises CannotCompact, CometError, OSError."""
+        end = self.read_bytes + SLICE_BYTES
         for rewritten in self._steps:
             if rewritten is not None:
                 return rewritten
-            if self._read_bytes >= SLICE_BYTES:
-                self._read_bytes = 0
+            if self.read_bytes >= end:
                 return False
         return True
 
@@ -146,7 +146,7 @@ class Rewriting:
             if isinstance(item, Damage):
                 raise DamagedSource(item.first, source.next_offset if item.end is None else item.end)
             length = item.header.length
-            self._read_bytes += length
+            self.read_bytes += length
             yield item.header, window.at(item.position, length)[:length]
 
     def _data(self, header: BatchHeader, stored: memoryview) -> tuple[Batch, int] | None:
@@ -178,7 +178,7 @@ class Rewriting:
                         break
                     self._remember(header)
                     row += self._mark_one(header, stored, row, last, (number, classes))
-                    if len(last) > 1 and len(last) * KEY_BYTES + self._key_bytes > self._work.memory_bytes:
+                    if len(last) > 1 and len(last) * KEY_BYTES + self._key_bytes > self._key_room():
                         self._unpin()
                         return False
                     yield
@@ -186,10 +186,15 @@ class Rewriting:
                 self._unpin()
             ends = iter(last.values())
             while self._mark_some(ends):
-                self._read_bytes += SLICE_BYTES
+                self.read_bytes += SLICE_BYTES  # as much work
                 yield
         self.result = self.result._replace(records_before=row)
         return True
+
+    def _key_room(self) -> int:
+        """Of the memory, what the bits leave, or half of it."""
+        memory = self._work.memory_bytes
+        return max(memory - len(self._staying), memory // 2)
 
     def _mark_one(
         self, header: BatchHeader, stored: memoryview, row: int, last: dict[bytes | None, int], part: tuple[int, int]
@@ -207,7 +212,8 @@ class Rewriting:
         if classes == 1:
             last.update(zip(keys, rows, strict=True))
         else:
-            last.update([(key, at) for key, at in zip(keys, rows, strict=True) if _class_of(key, classes) == number])
+            hashed, mask = key_hash, classes - 1
+            last.update([(key, at) for key, at in zip(keys, rows, strict=True) if hashed(key) & mask == number])
         if last.pop(None, -1) >= 0:
             self._mark_some(iter([at for key, at in zip(keys, rows, strict=True) if key is None]), len(keys))
         if len(last) > known:
@@ -310,8 +316,3 @@ class Rewriting:
                 at for at in rows if values[at] is not None or keys[at] is None or offsets[at] >= plan.tombstones_end
             ]
         return rows
-
-
-def _class_of(key: bytes | None, classes: int) -> int:
-    """Even for keys that are chosen against it, and the same in each process, so that a simulation repeats."""
-    return int.from_bytes(blake2b(key or b"", digest_size=4).digest()) % classes
