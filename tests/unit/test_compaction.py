@@ -245,18 +245,41 @@ def test_a_plan_is_not_carried_out_before_it_is_committed() -> None:
     begun.release()
 
 
-@pytest.mark.parametrize(("key_bytes", "value_bytes", "several"), [(20, 20_000, False), (6_000, 20, True)])
-def test_the_memory_of_a_pass_is_that_of_its_keys(
-    monkeypatch: pytest.MonkeyPatch, key_bytes: int, value_bytes: int, several: bool
-) -> None:
-    """Of 64 keys, whatever their values take; a pass reads the whole log once."""
-    hashed: list[bytes | None] = []
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
+    """The keys that were divided among several passes."""
+    found: list[bytes | None] = []
 
     def noted(key: bytes | None) -> int:
-        hashed.append(key)
+        found.append(key)
         return hash(key)
 
     monkeypatch.setattr(rewrite, "key_hash", noted)
+    return found
+
+
+@pytest.mark.parametrize(("records_of_each", "several"), [(10, False), (1_000, True)])
+def test_the_memory_of_a_pass_is_also_that_of_the_bits(
+    monkeypatch: pytest.MonkeyPatch, hashed: list[bytes | None], records_of_each: int, several: bool
+) -> None:
+    """Of 18 keys, which fit into 4 KiB, but not into half of them."""
+    monkeypatch.setattr(rewrite, "BUFFER_BYTES", 0)
+    log = World(MemoryFiles(Random(1))).log
+    for number in range(18):
+        log.append(*of_key(b"%d" % number, *[b"1"] * records_of_each), 1)
+    log.segments.roll()
+    append_plan(log, CompactionPlan(log.log_end, 1))
+    sync(log)
+    applied = carry_out(log, memory_bytes=4 << 10)
+    assert applied is not None and applied.removed == 18 * (records_of_each - 1)
+    assert bool(hashed) is several
+
+
+@pytest.mark.parametrize(("key_bytes", "value_bytes", "several"), [(20, 20_000, False), (6_000, 20, True)])
+def test_the_memory_of_a_pass_is_that_of_its_keys(
+    hashed: list[bytes | None], key_bytes: int, value_bytes: int, several: bool
+) -> None:
+    """Of 64 keys, whatever their values take; a pass reads the whole log once."""
     log = World(MemoryFiles(Random(1))).log
     random = Random(2)
     for number in range(128):

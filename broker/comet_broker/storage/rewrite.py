@@ -36,6 +36,7 @@ from comet_broker.storage.state import LogFolder
 
 SLICE_BYTES: Final = 128 << 10  # read in one step
 KEY_BYTES: Final = 170  # of memory for a key, beside its own bytes
+BUFFER_BYTES: Final = 6 << 20  # of memory for what is read, and to let the table of keys grow
 REMEMBERED: Final = 4096
 SOURCES_MAX: Final = 64  # segments that become one
 _CLASSES_MAX: Final = 1 << 16
@@ -192,9 +193,9 @@ class Rewriting:
         return True
 
     def _key_room(self) -> int:
-        """Of the memory, what the bits leave, or half of it."""
+        """Of the memory, what the rest leaves, or half of it."""
         memory = self._work.memory_bytes
-        return max(memory - len(self._staying), memory // 2)
+        return max(memory - len(self._staying) - BUFFER_BYTES, memory // 2)
 
     def _mark_one(
         self, header: BatchHeader, stored: memoryview, row: int, last: dict[bytes | None, int], part: tuple[int, int]
