@@ -250,6 +250,37 @@ def test_the_prefilter_drops_no_match(path: tuple[str], operator: str, values: l
     assert list(Filter(node).rows(batch_of(seen))) == [at for at, one in enumerate(seen) if says(node, one)]
 
 
+@pytest.mark.parametrize(
+    ("operator", "literals"),
+    [("=", ["ACME"]), ("^=", ["ACME"]), ("$=", ["ACME"]), ("in", ["none", "ACME"]), ("in", ["ACME", 5])],
+)
+@pytest.mark.parametrize(("since", "left_out"), [(0, 0), (3, 0), (130, 0), (0, 5), (130, 5)])
+def test_the_prefilter_of_many_rows_drops_no_match(
+    operator: str, literals: list[str | int], since: int, left_out: int
+) -> None:
+    """Matches stand behind so many rows without one that the prefilter is used, also for a part of the batch."""
+    found = tuple(Literal(str(one), bare=isinstance(one, int)) for one in literals)
+    plain = [value for value in PREFILTERED if b"\\" not in value]  # or the prefilter is not used
+    ends = [*plain, b'{"a":5}', b'{"a":"none"}', b'{"a":"ACME"}', b'{"a":"XACMES"}', b'{"a":""}']
+    seen = placed([Seen(b"{}")] * 32 * len(ends) + [Seen(value) for value in ends] * 2)
+    whole = Comparison(JsonField(("a",)), operator, found)
+    late = Comparison(Root("offset"), ">", (Literal(str(len(seen) - len(ends)), bare=True),))
+    end = len(seen) - left_out
+    before = batch_of(seen).before(end)
+    part = None if before is None else before.after(since)
+    assert part is not None
+    for node in (whole, joined("and", [late, whole]), Not(joined("or", [Not(late), Not(whole)]))):
+        expected = [one.offset for one in seen[since:end] if says(node, one)]
+        assert expected
+        assert [part.offsets[row] for row in Filter(node).rows(part)] == expected
+
+
+def test_a_record_without_a_key_has_no_empty_one_behind_another_comparison_either() -> None:
+    batch = batch_of(placed([Seen(b"1", None), Seen(b"1", b""), Seen(b"1", None)]))
+    assert list(parse('@offset >= 0 && @key = ""', now_us=0).rows(batch)) == [1]
+    assert list(parse('@offset >= 1 && @key = ""', now_us=0).rows(batch)) == [1]
+
+
 @given(FILTERS, st.lists(RECORDS, min_size=1, max_size=8), st.data())
 def test_some_rows_are_those_of_all(node: Node, seen: list[Seen], data: st.DataObject) -> None:
     one, batch = Filter(node), batch_of(seen)
