@@ -195,3 +195,4 @@ def test_explain_says_what_is_read_and_needed() -> None:
         "columns": ["value", "key"],
         "literals": [['"ACME"']],
     }
+    assert parse('symbol = "ACME" || b = x', now_us=0).explain()["literals"] == []
