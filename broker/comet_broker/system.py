@@ -83,7 +83,7 @@ def share_one_heap() -> None:
 def prefer_the_loop() -> None:
     """Lets the thread of the loop have the interpreter soon after it asks for it, while a worker computes.
 
-    It asks after each call that waits: several times for one record, 5 ms each by default.
+    It asks for it after each call that may wait, several times for one record. By default it gets it after 5 ms.
     """
     sys.setswitchinterval(_SWITCH_S)
 

@@ -12,14 +12,14 @@ from comet_broker.ports import Clock
 
 BURST_S: Final = 2.0  # of processor time that may be saved up
 PAUSE_S_MAX: Final = 0.1
-SENT_BYTES_PER_S: Final = 2e9  # of a core, without encryption: a faster one is charged a little less than it costs
+SENT_BYTES_PER_S: Final = 2e9  # by one core; more than was measured, so that no filter is charged too little
 
 
 class FilterTime:
     """The processor time of one broker for filters: a share of a core, and what was saved up. Owned by the broker."""
 
     def __init__(self, clock: Clock, percent: int) -> None:
-        self.spent_s = 0.0  # in all, also what it saved
+        self.spent_s = 0.0  # in all, whatever was charged
         self.examined_bytes = 0
         self.unfiltered_batches = 0  # sent as they are, since no time was left
         self._clock = clock

@@ -41,7 +41,7 @@ REMEMBERED: Final = 4096
 SOURCES_MAX: Final = 64  # segments that become one
 _CLASSES_MAX: Final = 1 << 16
 _MARKED_AT_ONCE: Final = 20_000
-key_hash: Callable[[bytes | None], int] = hash  # even for keys that are chosen against it; a simulation has its own
+key_hash: Callable[[bytes | None], int] = hash  # also spreads keys that are chosen against it; a simulation has its own
 _DIGITS: Final = bytes.maketrans(b"01", b"\0\1")
 
 

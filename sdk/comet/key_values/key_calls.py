@@ -63,7 +63,8 @@ class KeyCalls:
         return (await self._ask(partition, frame, give_up, writes=False)).keys
 
     async def publish(self, partition: int, records: Sequence[pb.Record], give_up: float) -> list[int]:
-        """Writes records of different keys, all or none; returns their offsets. Of several raises Undecided."""
+        """Writes records of different keys, all or none. Returns their offsets. If there are several, it may raise
+        Undecided."""
         request = pb.PublishRequest(
             topic=self._topic,
             partition=partition,
