@@ -20,7 +20,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
-from unittest.mock import patch
 from zlib import crc32
 
 from comet import records
@@ -39,6 +38,7 @@ from tests.sim.cluster_checks import check
 from tests.sim.cluster_profile import ClusterProfile, ClusterTopic, draw
 from tests.sim.cluster_world import ALL, ClusterWorld
 from tests.sim.loop import SimLoop, run
+from tests.sim.planting import replaced
 from tests.sim.result import Result
 from tests.sim.workload import close_quietly
 from tests.waiting import until
@@ -397,7 +397,7 @@ def simulate(
 
     error = ""
     try:
-        with patch.object(rewrite, "key_hash", _key_hash):
+        with replaced([(rewrite, "key_hash", _key_hash)]):
             run(main)
     except (AssertionError, TimeoutError, CometError) as caught:
         error = f"{type(caught).__name__}: {caught}"

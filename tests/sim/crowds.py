@@ -6,8 +6,8 @@ producer that waits has its window, its last batch or its epoch alone by then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from comet.errors import CometError, UnknownProducer
@@ -16,6 +16,7 @@ from comet.v1.types_pb2 import ACKS_ALL, ACKS_LEADER
 from comet_broker.core import forgotten, producers
 from tests.sim.cluster_world import ALL
 from tests.sim.history import Outcome, PartitionName, Produce, make_value
+from tests.sim.planting import replaced
 from tests.sim.workload import ProducerPlan
 from tests.sim.world import World
 
@@ -29,16 +30,8 @@ _LIMITS: Final = (
 )  # fmt: skip
 
 
-@contextmanager
-def small_tables() -> Iterator[None]:
-    before = [(where, name, getattr(where, name)) for where, name, _ in _LIMITS]
-    for where, name, value in _LIMITS:
-        setattr(where, name, value)
-    try:
-        yield
-    finally:
-        for where, name, value in before:
-            setattr(where, name, value)
+def small_tables() -> AbstractContextManager[None]:
+    return replaced(_LIMITS)
 
 
 class CrowdClient:

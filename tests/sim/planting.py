@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,12 +23,17 @@ class Mutant:
     caught_by: int = 0  # a seed that is known to find it
 
 
-@contextlib.contextmanager
-def planted(bug: Mutant) -> Iterator[None]:
+def planted(bug: Mutant) -> AbstractContextManager[None]:
     """The code with the bug in it, until the block ends."""
+    return replaced(bug.patches())
+
+
+@contextlib.contextmanager
+def replaced(patches: Sequence[Patch]) -> Iterator[None]:
+    """The code with other values in these places, until the block ends."""
     undo: list[Patch] = []
     try:
-        for where, name, value in bug.patches():
+        for where, name, value in patches:
             undo.append((where, name, vars(where)[name]))
             setattr(where, name, value)
         yield

@@ -19,7 +19,7 @@ class FilterTime:
     """The processor time of one broker for filters: a share of a core, and what was saved up. Owned by the broker."""
 
     def __init__(self, clock: Clock, percent: int) -> None:
-        self.spent_s = 0.0  # in all, whatever was charged
+        self.spent_s = 0.0  # in all, charged or not
         self.examined_bytes = 0
         self.unfiltered_batches = 0  # sent as they are, since no time was left
         self._clock = clock
