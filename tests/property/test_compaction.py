@@ -200,7 +200,7 @@ def last_sequences(table: ProducerTable) -> dict[int, tuple[int, int]]:
 LOGS = st.lists(EVENTS, min_size=20, max_size=40)
 
 
-@given(LOGS, PLANS, st.sampled_from([1 << 20, 400]), st.floats(0, 1))
+@given(LOGS, PLANS, st.sampled_from([1 << 20, 800]), st.floats(0, 1))
 def test_the_last_record_of_each_key_stays(
     events: list[dict[str, Any]], drawn: tuple[float, int, float], memory_bytes: int, deleted: float
 ) -> None:

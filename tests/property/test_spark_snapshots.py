@@ -214,6 +214,13 @@ def test_keys_that_no_number_of_passes_divides_end_it(monkeypatch: pytest.Monkey
         read(log, log.end, 1)
 
 
+def test_keys_whose_hashes_differ_in_the_last_bit_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "hash", lambda key: 1 << 62 if key == b"a" else 0, raising=False)
+    log = CompactedLog()
+    log.append([(b"a", b"1"), (b"b", b"2")])
+    assert sorted(read(log, log.end, 1)) == log.snapshot(log.end)
+
+
 def test_what_was_emitted_before_the_keys_were_divided_is_not_emitted_again() -> None:
     """The pass for the other half gets smaller parts, and is divided above the offset at which the first one was."""
     log = CompactedLog(most=(1 << 20, 1 << 20, *[1] * 1000))

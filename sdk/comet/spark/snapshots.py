@@ -39,7 +39,7 @@ from comet.values.record import unexpired
 MEMORY_BYTES: Final = 128 << 20  # for the keys of a pass
 KEY_BYTES: Final = 120  # of memory for a key, beside its own bytes
 FIRST_RECORDS: Final = 1 << 13  # of the first request; the range reader finds out how many fit
-_CLASSES_MAX: Final = 1 << 16
+_CLASSES_MAX: Final = 1 << 31  # the bits of a hash that are left
 _SPARED_BITS: Final = 32  # of a hash: by the others Python spreads the keys of a class in memory
 
 
