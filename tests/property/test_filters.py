@@ -258,7 +258,7 @@ def test_the_prefilter_drops_no_match(path: tuple[str], operator: str, values: l
 def test_the_prefilter_of_many_rows_drops_no_match(
     operator: str, literals: list[str | int], since: int, left_out: int
 ) -> None:
-    """Matches stand behind so many rows without one that the prefilter is used, also for a part of the batch."""
+    """The prefilter is used if few rows match: here only the last ones do. A part of a batch is filtered as well."""
     found = tuple(Literal(str(one), bare=isinstance(one, int)) for one in literals)
     plain = [value for value in PREFILTERED if b"\\" not in value]  # or the prefilter is not used
     ends = [*plain, b'{"a":5}', b'{"a":"none"}', b'{"a":"ACME"}', b'{"a":"XACMES"}', b'{"a":""}']

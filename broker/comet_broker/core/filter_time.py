@@ -51,6 +51,6 @@ class FilterTime:
         }
 
     def spend(self, seconds: float, unsent_bytes: int = 0) -> None:
-        """Charges the time in which a filter has left out so many bytes."""
+        """Charges the time that a filter took, less the time that sending `unsent_bytes` takes."""
         self.spent_s += seconds
         self._left_s -= max(seconds - unsent_bytes / SENT_BYTES_PER_S, 0.0)
