@@ -20,6 +20,7 @@ DECLARED = {
     "build": PROJECT["build-system"]["requires"] + BENCH["build-system"]["requires"],
     "image": RUNTIME + EXTRAS["security"],
     "development": RUNTIME + EXTRAS["dev"],
+    "deploy": EXTRAS["deploy"],
     "proxies": EXTRAS["proxies"],
 }
 PIN = re.compile(r"^(\S+)==(\S+)(?: ; [^\\\n]+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
