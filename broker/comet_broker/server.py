@@ -92,6 +92,7 @@ class Server:
         self.config = config
         self.address = ""
         self.serving = False  # or stopping, after it has served
+        self._was_in_sync = False  # all its replicas at once, since it has started
         self._listening: list[grpc.aio.Server] = []
         self.wires: list[WireListener] = []
         self._certificates: dict[str, Certificates] = {}  # by listener
@@ -317,8 +318,17 @@ class Server:
             found.append("it is about to stop")
         elif self.serving and not self.broker.guard.reason and not self.broker.membership.alive():
             found.append("its registration in the metadata store has expired")
+        elif self.serving and (behind := self._replicas_behind()):
+            found.append(f"replicas on it that have not been in sync since its start: {behind}")
         failing = self.broker.env.tasks.failing
         return found + [f"its task {name!r} keeps failing: {failing[name]}" for name in VITAL if name in failing]
+
+    def _replicas_behind(self) -> int:
+        """The number of replicas that are not in sync; 0 once all have been. A later lag does not count: it would take
+        brokers away from clients when they are needed most."""
+        behind = 0 if self._was_in_sync else self.broker.view.state.replicas_not_in_sync(self.broker.broker_id)
+        self._was_in_sync = not behind
+        return behind
 
     def _degraded(self) -> list[str]:
         """The entities that have failed, while everything else is served."""

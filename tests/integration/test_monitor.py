@@ -9,12 +9,16 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner, Result
 
 import comet
+from comet.cli._commands import app
 from comet.errors import Unavailable
 from comet_broker.config import BrokerConfig
+from comet_broker.core.cluster import PartitionState, Versioned
 from comet_broker.failures import Kind
 from comet_broker.metrics import prometheus
 from comet_broker.metrics.http import CONNECTIONS_MAX, HEAD_BYTES_MAX, METRICS_MAX
@@ -85,6 +89,45 @@ async def test_it_says_whether_it_is_well(tmp_path: Path) -> None:
         assert (answer.status_code, answer.json()["reasons"]) == (503, ["it is about to stop"])
         assert (await client.get("/livez")).status_code == 200
         server.broker._drain.draining = False
+
+
+async def test_it_is_ready_once_its_replicas_have_been_in_sync(tmp_path: Path) -> None:
+    """So an orchestrator that restarts brokers one by one waits for replication. A later lag takes no broker away."""
+    async with watched(tmp_path) as (server, client):
+        state = server.broker.view.state
+        behind = PartitionState(leader=2, epoch=3, replicas=(2, 1), in_sync={2: 7})
+        other = PartitionState(leader=2, epoch=3, replicas=(2, 3), in_sync={2: 7}, target=(2, 1))
+        state.partitions |= {("t", 0): Versioned(behind, 9, 9), ("t", 1): Versioned(other, 9, 9)}
+        answer = await client.get("/readyz")
+        assert answer.status_code == 503 and "not been in sync since its start: 1" in answer.json()["reasons"][0]
+        earlier = msgspec.structs.replace(behind, in_sync={2: 7, 1: state.broker_epoch(1) - 1})
+        state.partitions["t", 0] = Versioned(earlier, 10, 9)
+        assert (await client.get("/readyz")).status_code == 503, "in sync before its restart"
+        caught_up = msgspec.structs.replace(behind, in_sync={2: 7, 1: state.broker_epoch(1)})
+        state.partitions["t", 0] = Versioned(caught_up, 11, 9)
+        assert (await client.get("/readyz")).status_code == 200
+        state.partitions["t", 0] = Versioned(behind, 12, 9)
+        assert (await client.get("/readyz")).status_code == 200
+        del state.partitions["t", 0], state.partitions["t", 1]
+
+
+async def test_healthcheck_asks_it(tmp_path: Path) -> None:
+    async def check(*words: str) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, app, ["healthcheck", *words])
+
+    async with watched(tmp_path) as (server, _):
+        url = f"http://127.0.0.1:{server.monitor.port}"
+        alive = await check(f"{url}/livez")
+        assert (alive.exit_code, alive.stdout) == (0, '{"status": "alive"}\n')
+        server.broker._drain.draining = True
+        stopping = await check(f"{url}/readyz")
+        assert stopping.exit_code == 1 and "it is about to stop" in stopping.stdout
+        server.broker._drain.draining = False
+    gone = await check(f"{url}/livez", "--timeout", "1")
+    assert gone.exit_code == 4 and "no answer from" in gone.stderr
+    for wrong in ("localhost:9095", "ftp://localhost/", "http://localhost:port/"):
+        refused = await check(wrong)
+        assert refused.exit_code == 2 and "http://127.0.0.1:9095/livez" in refused.stderr
 
 
 async def test_it_takes_nothing_else(tmp_path: Path) -> None:

@@ -273,6 +273,12 @@ class ClusterState:
         found = self.brokers.get(broker)
         return 0 if found is None else found.create_revision
 
+    def replicas_not_in_sync(self, broker: int) -> int:
+        """The number of replicas of a live broker that are not in sync since it has registered."""
+        epoch = self.broker_epoch(broker)
+        held = (found.value for found in self.partitions.values() if broker in found.value.replicas)
+        return sum(state.in_sync.get(broker) != epoch for state in held)
+
     def apply(self, key: str, item: KeyValue | None) -> None:
         """Applies the new value of a key; None: it was deleted. Keys of other kinds are ignored."""
         for prefix, name, key_of, decode in _TABLES:

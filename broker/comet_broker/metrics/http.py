@@ -1,7 +1,7 @@
 """The broker's HTTP port for monitoring, HTTP/1.1 and GET only:
 
-        /livez      200: the event loop runs
-        /readyz     200, or 503 with the reasons why clients should use other brokers; `degraded` names what has failed
+    /livez      200: the event loop runs
+    /readyz     200, or 503 with the reasons why clients should use other brokers; `degraded` names what has failed
     /metrics    for Prometheus, see `figures`
 
 Beyond loopback /metrics needs a token, because it shows names, and so do the reasons of /readyz: without one it shows

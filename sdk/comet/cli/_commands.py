@@ -20,7 +20,7 @@ from comet.wire.version import VERSION
 COMMANDS: Final = (
     *("up", "broker", "gateway", "topic", "produce", "consume", "search", "export", "import", "kv", "group"),
     *("dead-letters", "cluster", "acl", "key", "role", "quota", "alert", "calendar", "schedule", "context", "security"),
-    *("tui", "doctor", "bench", "demo"),
+    *("tui", "doctor", "healthcheck", "bench", "demo"),
 )
 _MODULES: Final = {"import": "import_kafka", "tui": "tui.command"}
 
