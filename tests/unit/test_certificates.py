@@ -41,6 +41,8 @@ def test_a_certificate_names_one_broker_or_client(authority: Authority) -> None:
     hosts = ["broker-2.example", "192.0.2.7", "::1"]
     assert names(authority.issue_broker(2, hosts)) == ["spiffe://prod/broker/2", *hosts]
     assert names(authority.issue_client("app")) == ["spiffe://prod/client/app"]
+    gateway = authority.issue_client("gateway", hosts=["gw-1.example", "192.0.2.1"])
+    assert names(gateway) == ["spiffe://prod/client/gateway", "gw-1.example", "192.0.2.1"]
 
 
 def test_an_authority_is_opened_again(authority: Authority) -> None:

@@ -81,13 +81,19 @@ def broker(
 def client(
     name: Annotated[str, typer.Argument(help="Name of the client.")],
     folder: Folder = DEFAULT_FOLDER,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host", metavar="NAME", help="A name or address of a gateway, which shows it to browsers too; may repeat."
+        ),
+    ] = None,
     days: Days = 365,
     json_output: Json = False,
 ) -> None:
     """Issue the certificate of a client, or replace it; its next connection uses the new one."""
     from comet.security.certificates import Authority
 
-    _show(Authority.open(folder).issue_client(name, days), json_output)
+    _show(Authority.open(folder).issue_client(name, days, hosts=hosts or ()), json_output)
 
 
 @app.command("access-key")

@@ -5,7 +5,7 @@
     app.pem       the certificate of a client called app                  app.key
 
 A broker's certificate is valid for its host names, and its URI spiffe://CLUSTER/broker/ID names the one broker that it
-may be; a client's has spiffe://CLUSTER/client/NAME. Keys are ECDSA P-256, readable by their owner alone. Issuing again
+may be; a client's has spiffe://CLUSTER/client/NAME, and host names if it is a gateway's. Keys are ECDSA P-256, readable by their owner alone. Issuing again
 replaces the files; running brokers use the new ones within two seconds.
 """
 
@@ -123,10 +123,11 @@ class Authority:
             raise InvalidArgument("a broker's certificate needs the host names that others connect to")
         return self._issue(f"broker-{broker}", f"broker/{broker}", hosts, days)
 
-    def issue_client(self, name: str, days: int = DAYS) -> Issued:
-        """For a client, gateway or operator."""
+    def issue_client(self, name: str, days: int = DAYS, *, hosts: Sequence[str] = ()) -> Issued:
+        """For a client, gateway or operator. With `hosts` it is a server's certificate too: a gateway shows it to
+        browsers."""
         check_client_name(name)
-        return self._issue(name, f"client/{name}", (), days)
+        return self._issue(name, f"client/{name}", hosts, days)
 
     def _issue(self, name: str, path: str, hosts: Sequence[str], days: int) -> Issued:
         from cryptography import x509
