@@ -14,6 +14,7 @@ GROUPS = {
     "robustness": "processes",
     "browser": "pages",
     "spark": "spark",
+    "deploy": "deploy",
 }
 # Those of integration that start processes. The servers of the others run in the test itself: they divide by files,
 # which may share fixtures.

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 from tests.tidy.tree import ROOT
 from tests.waiting import until
 
-PROGRAMS: Final = ("buildah", "mmdebstrap", "runc", "nsenter")
+PROGRAMS: Final = ("buildah", "mmdebstrap", "runc", "podman", "nsenter")
 USER: Final = 10001
 BUILD_S_MAX: Final = 900.0
 CONFIGURATION: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_TRUSTED_HOST")
@@ -50,12 +50,12 @@ class Images:
 
     def buildah(self, *words: str | Path) -> str:
         """The output of a command of buildah."""
-        return do("env", "BUILDAH_ISOLATION=chroot", "buildah", *self._stores, *words)
+        return do("env", "BUILDAH_ISOLATION=chroot", "buildah", *self.stores, *words)
 
     @property
-    def _stores(self) -> list[str]:
-        # Plain copies of folders: overlays need a kernel and a file system that have them.
-        return ["--storage-driver=vfs", f"--root={self.folder}/images", f"--runroot={self.folder}/run"]
+    def stores(self) -> list[str]:
+        """The options of buildah and podman for this folder."""
+        return [f"--root={self.folder}/images", f"--runroot={self.folder}/run"]
 
     def make_bases(self) -> None:
         """`localhost/runtime`, a Debian with Python, and `localhost/builder`, with pip and binutils too."""
@@ -88,6 +88,15 @@ class Images:
         bases = ["--build-arg=PYTHON=localhost/runtime", "--build-arg=BUILDER=localhost/builder"]
         labels = ["--build-arg=VERSION=1.2.3", "--build-arg=REVISION=abc"]
         self.buildah("bud", "--format=docker", *bases, *labels, "--target=comet", "--tag=localhost/comet", context)
+
+    def build_beside(self, tag: str, *lines: str, files: Sequence[Path] = ()) -> None:
+        """An image of another program, for tests without a registry of images."""
+        context = self.folder / f"context-{tag.replace('/', '-')}"
+        context.mkdir()
+        for file in files:
+            shutil.copy2(file, context)
+        (context / "Dockerfile").write_text("\n".join(["FROM localhost/runtime", *lines, ""]))
+        self.buildah("bud", "--tag", tag, context)
 
     def inspected(self) -> dict[str, Any]:
         """The image's configuration."""

@@ -16,21 +16,11 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from tests.deploy.containers import USER, Container, Images, producing, why_not
+from tests.deploy.containers import USER, Container, Images, producing
 from tests.tidy.tree import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 SIZE_BYTES_MAX = 250_000_000
-
-
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Images:
-    if why := why_not():
-        pytest.skip(why)
-    images = Images(tmp_path_factory.mktemp("images"))
-    images.make_bases()
-    images.build()
-    return images
 
 
 @pytest.fixture(scope="module")
