@@ -23,6 +23,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from comet.errors import Unavailable
 from comet.processes.descriptors import raise_descriptor_limit
+from comet.processes.logs import set_up_logging
 from comet.settings.hosts import HostNames
 from comet.v1 import admin_pb2, records_pb2
 from comet.wire.acting import acting_for
@@ -348,9 +349,9 @@ class Server:
 Beside = Callable[[Server], AbstractAsyncContextManager[None]]
 
 
-def set_up_logging(level: str) -> None:
+def set_up_broker_logging(level: str, log_format: str, broker: int) -> None:
     """Logs to stderr. The audit log is written at every level."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up_logging(level, log_format, broker=broker)
     logging.getLogger(AUDIT_LOGGER).setLevel(logging.INFO)
 
 

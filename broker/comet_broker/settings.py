@@ -16,12 +16,14 @@ from comet_broker.config import BrokerConfig
 CONFIG_VARIABLE: Final = "COMET_CONFIG"
 _HOUR_MS: Final = 3_600_000
 _TOPIC: Final = "topic_"
+_OF_THE_LOG: Final = {"log_level": "warning", "log_format": "text"}  # by name with defaults; not in BrokerConfig
+_OTHERS: Final = {"data": "comet-data", **_OF_THE_LOG}
 MEMORY: Final = "Memory that the broker may use; 0 for the limit of its control group, else all of the machine's."
 
 
 def _default(name: str) -> object:
-    if name in ("data", "log_level"):
-        return {"data": "comet-data", "log_level": "warning"}[name]
+    if name in _OTHERS:
+        return _OTHERS[name]
     field = {"id": "broker_id"}.get(name, name)
     return next(f.default for f in fields(BrokerConfig) if f.name == field)
 
@@ -92,6 +94,7 @@ SETTINGS: Final = (
     _row("filter_percent", "number", "Percent of a core for filters, beyond what they save; 0: none.", 0, 100),
     _row("drain_grace_ms", "duration", "Time that a stopping broker waits for clients to leave.", 0, _HOUR_MS),
     _row("log_level", "level", "Log level on stderr: debug, info, warning or error."),
+    _row("log_format", "log format", "Form of the log: text for people, or json, one object a line."),
     *(_topic_row(row) for row in TOPIC_SETTINGS.values() if row.cluster),
 )  # fmt: skip
 TABLE: Final = Table(SETTINGS, config_variable=CONFIG_VARIABLE)
@@ -104,13 +107,14 @@ class LoadedSettings:
 
     config: BrokerConfig
     log_level: str
+    log_format: str
 
 
 def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> LoadedSettings:
     """Merges flags (by setting name; None: not given), environment and file. Raises InvalidArgument, naming the source
     of the wrong value."""
     values = TABLE.merged(flags, environ)
-    return LoadedSettings(_config(values), values.get("log_level", _default("log_level")))
+    return LoadedSettings(_config(values), **{name: values.get(name, default) for name, default in _OF_THE_LOG.items()})
 
 
 def _config(values: Mapping[str, Any]) -> BrokerConfig:
@@ -124,16 +128,16 @@ def _config(values: Mapping[str, Any]) -> BrokerConfig:
     own = {
         {"id": "broker_id"}.get(name, name): value
         for name, value in values.items()
-        if not name.startswith(_TOPIC) and name != "log_level"
+        if not name.startswith(_TOPIC) and name not in _OF_THE_LOG
     }
     return BrokerConfig(**{"data": Path(str(_default("data"))), **own}, topic_defaults=TopicConfig(**topic))
 
 
 def described(config: BrokerConfig) -> list[dict[str, str]]:
-    """The settings as other programs see them: every row but the log level, and of a secret only whether it is set."""
+    """The settings as other programs see them: every row but the log's, and of a secret only whether it is set."""
     rows = []
     for row in SETTINGS:
-        if row.name == "log_level":
+        if row.name in _OF_THE_LOG:
             continue
         default = row.default
         if row.name.startswith(_TOPIC):

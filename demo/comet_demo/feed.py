@@ -290,7 +290,6 @@ async def _run(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     options = arguments().parse_args()
     comet.run(_run(options))
 

@@ -16,7 +16,6 @@ profitable strategy: it pays the spread each time.
 from __future__ import annotations
 
 import argparse
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -190,7 +189,6 @@ def main() -> None:
     parser.add_argument("--bootstrap", default="localhost:9092", metavar="HOST:PORT")
     parser.add_argument("--print", action="store_true", dest="prints", help="print each fill")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
 
     def print_line(line: str) -> None:
         print(line, flush=True)  # noqa: T201 - what a terminal program does

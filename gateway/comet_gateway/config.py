@@ -130,4 +130,5 @@ class GatewayConfig:
     smtp_password_file: str = ""
     smtp_from: str = ""
     log_level: str = "warning"
+    log_format: str = "text"
     limits: Limits = field(default_factory=Limits)

@@ -26,6 +26,7 @@ from uvicorn.config import create_ssl_context
 import comet
 from comet.errors import InvalidArgument, Unavailable
 from comet.processes.descriptors import raise_descriptor_limit
+from comet.processes.logs import set_up_logging
 from comet_gateway.app import create_app
 from comet_gateway.config import GatewayConfig
 from comet_gateway.http.certificate import Certificate
@@ -130,7 +131,7 @@ class Server(uvicorn.Server):
         try:
             self.app.state.gatekeeper.reload()
         except InvalidArgument as error:
-            log.error("tokens file not reloaded, the tokens stay: %s", error.message)
+            log.error("tokens file not reloaded, the tokens stay: %s", error)
         else:
             log.warning("tokens file reloaded")
 
@@ -216,9 +217,9 @@ def _url(config: GatewayConfig, listening: socket.socket) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
 
 
-def set_up_logging(level: str) -> None:
+def set_up_gateway_logging(level: str, log_format: str) -> None:
     """Logs to stderr. The audit log is written at every level."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up_logging(level, log_format)
     logging.getLogger("comet_gateway.audit").setLevel(logging.INFO)
     uvicorn_log = logging.getLogger("uvicorn.error")
     # With debug it logs the headers and frames of WebSockets: tokens, cookies, records.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from comet.errors import InvalidArgument
+from comet.processes.logs import log_format_of
 from comet.settings.client import BOOTSTRAP_VARIABLE
 from comet.settings.server import Setting, Table
 from comet_gateway.config import GatewayConfig, Limits
@@ -79,6 +80,7 @@ SETTINGS: Final = (
     _row("smtp_password_file", "text", "File with the password of smtp_user, readable by its owner alone."),
     _row("smtp_from", "text", "Sender of e-mails, such as alerts@example.com."),
     _row("log_level", "level", "Level of the log on stderr: debug, info, warning or error."),
+    _row("log_format", "log format", "Form of the log: text for people, or json, one object a line."),
     _size("body_bytes_max", "Size of a request's body as sent."),
     _size("document_bytes_max", "Size of a JSON document without records."),
     _size("unpacked_bytes_max", "Size of a compressed body, decompressed."),
@@ -152,15 +154,18 @@ class Loaded:
 
     config: GatewayConfig
     log_level: str
+    log_format: str
 
 
 def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
     """Merges flags (by setting name; None: not given), environment and file. Raises InvalidArgument.
 
-    Without a `bootstrap` of its own a gateway takes that of clients, which it is, as it takes their COMET_CLIENT_*."""
+    Without a `bootstrap` of its own a gateway takes that of clients, which it is, as it takes their COMET_CLIENT_*;
+    without a `log_format` that of all processes of Comet."""
     values = TABLE.merged(flags, environ)
     if shared := environ.get(BOOTSTRAP_VARIABLE):
         values = {"bootstrap": shared, **values}
+    values = {"log_format": log_format_of(environ), **values}
     if bool(values.get("tls_cert")) != bool(values.get("tls_key")):
         raise InvalidArgument("tls_cert and tls_key belong together: give both or neither")
     for origin in values.get("origins", ()):
@@ -170,7 +175,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Loaded:
     limits = Limits(**{name: value for name, value in values.items() if name in _LIMITS})
     plain = {name: value for name, value in values.items() if name not in _LIMITS}
     config = GatewayConfig(**plain, limits=limits)
-    return Loaded(config, config.log_level)
+    return Loaded(config, config.log_level, config.log_format)
 
 
 def markdown() -> str:

@@ -87,6 +87,16 @@ class CometError(Exception):
         self.details: dict[str, str] = dict(details or {})
         self.retry_after_ms = retry_after_ms
 
+    @property
+    def log_fields(self) -> Mapping[str, object]:
+        """The fields of a line of the log that shows it."""
+        found: dict[str, object] = {"code": self.code}
+        if "topic" in self.details:
+            found["topic"] = self.details["topic"]
+        if (partition := self.details.get("partition", "")).isdecimal():
+            found["partition"] = int(partition)
+        return found
+
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.message, self.details, self.retry_after_ms)
 

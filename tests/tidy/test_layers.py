@@ -107,6 +107,7 @@ def test_the_broker_knows_only_the_shared_parts_of_the_sdk() -> None:
         "comet.filters",
         "comet.patterns",
         "comet.processes.descriptors",
+        "comet.processes.logs",
         "comet.types",
         "comet.records",
         "comet.schedules",

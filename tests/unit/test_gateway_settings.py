@@ -42,6 +42,12 @@ def test_the_brokers_are_those_of_clients_unless_it_has_its_own(tmp_path: Path) 
     assert told(COMET_BOOTSTRAP="").config == GatewayConfig()
 
 
+def test_the_format_of_the_log_is_its_own_or_that_of_all_processes() -> None:
+    assert told().log_format == "text"
+    assert told(COMET_LOG_FORMAT="json").log_format == "json"
+    assert told(COMET_LOG_FORMAT="json", COMET_GATEWAY_LOG_FORMAT="text").log_format == "text"
+
+
 def test_every_field_can_be_set_and_has_one_meaning() -> None:
     expected = [field.name for field in (*fields(GatewayConfig), *fields(Limits)) if field.name != "limits"]
     assert len(set(expected)) == len(expected)
@@ -53,6 +59,7 @@ OTHER: dict[str, tuple[str, Any]] = {
     "words": ("https://a.example, https://b.example:8443", ("https://a.example", "https://b.example:8443")),
     "switch": ("no", False),
     "level": ("info", "info"),
+    "log format": ("json", "json"),
     "number": ("7", 7),
     "bytes": ("3MiB", 3 << 20),
     "duration": ("7s", 7_000),

@@ -50,7 +50,7 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
 
 def test_every_field_of_the_configuration_can_be_set() -> None:
     named = {"broker_id" if name == "id" else name for name in BY_NAME if not name.startswith("topic_")}
-    assert named - {"log_level"} == {f.name for f in fields(BrokerConfig)} - {"topic_defaults"}
+    assert named - {"log_level", "log_format"} == {f.name for f in fields(BrokerConfig)} - {"topic_defaults"}
     topic = {name.removeprefix("topic_") for name in BY_NAME if name.startswith("topic_")}
     assert topic == {name for name, row in TOPIC_SETTINGS.items() if row.cluster}
 
@@ -119,6 +119,7 @@ EXAMPLES: dict[str, tuple[str, object, Any]] = {
     "filter_percent": ("50", 50, 50),
     "drain_grace_ms": ("0", 0, 0),
     "log_level": ("info", "info", "info"),
+    "log_format": ("json", "json", "json"),
     **{f"topic_{name}": topic_example(row) for name, row in TOPIC_SETTINGS.items() if row.cluster},
 }
 assert EXAMPLES.keys() == BY_NAME.keys()
@@ -130,8 +131,8 @@ TOGETHER: dict[str, Any] = {
 
 
 def value_of(found: LoadedSettings, name: str) -> object:
-    if name == "log_level":
-        return found.log_level
+    if name.startswith("log_"):
+        return getattr(found, name)
     if name.startswith("topic_"):
         return getattr(found.config.topic_defaults, name.removeprefix("topic_"))
     return getattr(found.config, "broker_id" if name == "id" else name)
@@ -173,6 +174,7 @@ def test_a_default_reads_back_as_itself(setting: Any) -> None:
         ("etcd = 2379", "host:port,host:port"),
         ("id = 1\netcd = ['e1']", "is not a host:port"),
         ("log_level = 'loud'", "debug, info, warning, error"),
+        ("log_format = 'xml'", "log_format must be one of text, json, not 'xml'"),
         ("topic_flush = 'never'", "always, interval or os"),
         ("topic_segment_ms = -1", "invalid duration '-1'"),
         ("topic_segment_bytes = 5", "segment_bytes must be a whole number from 65536"),
@@ -235,7 +237,7 @@ def test_a_broker_tells_how_it_is_set_but_no_secret() -> None:
         "--id", "3", "--etcd", "a:1,b:2", "--rebalance-ms", "500", "--topic-flush", "os", COMET_ETCD_PASSWORD="hunter2"
     ).config
     rows = {row["name"]: row for row in described(config)}
-    assert set(rows) == {row.name for row in SETTINGS} - {"log_level"}
+    assert set(rows) == {row.name for row in SETTINGS} - {"log_level", "log_format"}
     assert (rows["id"]["value"], rows["id"]["source"]) == ("3", "given")
     assert (rows["etcd"]["value"], rows["rebalance_ms"]["value"]) == ("a:1, b:2", "500")
     assert (rows["rebalance_ms"]["default"], rows["port"]["source"]) == ("10000", "default")

@@ -99,7 +99,7 @@ class AccessKeys:
             found = _by_id(await worker.run(partial(keys_in, self._file)))
         except InvalidArgument as error:
             if error.message != self._problem:
-                log.warning("the earlier access keys of the file are taken: %s", error.message)
+                log.warning("the earlier access keys of the file are taken: %s", error)
             self._problem = error.message
             return
         self._problem = ""

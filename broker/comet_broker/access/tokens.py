@@ -151,7 +151,7 @@ class Tokens:
             found = await worker.run(lambda: self._read(self._issuer.keys))
         except Unavailable as error:
             if error.message != self._problem:
-                log.warning("%s", error.message)
+                log.warning("%s", error)
             self._problem = error.message
             return
         self._problem, self._read_us = "", begin_us

@@ -123,7 +123,9 @@ class AdminRecovery:
             floor = Floor.decode(request.floor.encode())
             await self._guard.learn(floor, request.broker)
         except (msgspec.DecodeError, StoreUnavailable) as error:
-            log.warning("warning of broker %d is not applied: %s", request.broker, error)
+            log.warning(
+                "warning of broker %d is not applied: %s", request.broker, error, extra={"peer_broker": request.broker}
+            )
         return coordination.WarnResponse()
 
     async def _inventories(self, addresses: Sequence[str]) -> tuple[list[Inventory], list[str]]:
@@ -138,7 +140,7 @@ class AdminRecovery:
                     await self._peers.call(found.address, WARN, request, coordination.WarnResponse, WARN_S_MAX)
                     found = await self._inventory_of(address)
             except CometError as error:
-                log.warning("no inventory from the broker at %s: %s", address, error)
+                log.warning("no inventory from the broker at %s: %s", address, error, extra={"address": address})
                 return None
             return found
 

@@ -470,7 +470,13 @@ class AdminService:
                 await self._view.applied.wait(result.revision)
                 if not result.applied:
                     continue
-                log.warning("%s/%d: %s", request.name, request.partition, change.reason)
+                log.warning(
+                    "%s/%d: %s",
+                    request.name,
+                    request.partition,
+                    change.reason,
+                    extra={"topic": request.name, "partition": request.partition},
+                )
             lost = effects.lost_by(replicas, request.broker)
             return admin.ElectLeaderResponse(topic=self._topic_pb(request.name), replicas=replicas, lost=lost)
         raise _contended(request.name)

@@ -169,11 +169,18 @@ class Membership:
         found = self._view.state.brokers.get(broker)
         if found is None or broker_epoch not in {0, found.create_revision}:
             return
-        log.warning("broker %d is gone: its registration ends before its lease does", broker)
+        log.warning(
+            "broker %d is gone: its registration ends before its lease does", broker, extra={"peer_broker": broker}
+        )
         try:
             await self._store.revoke_lease(found.value.lease)
         except StoreUnavailable as error:
-            log.warning("cannot revoke the lease of broker %d, which has to expire: %s", broker, error)
+            log.warning(
+                "cannot revoke the lease of broker %d, which has to expire: %s",
+                broker,
+                error,
+                extra={"peer_broker": broker},
+            )
 
     # ---- registering
 

@@ -31,9 +31,9 @@ class Suspects:
         try:
             broker_epoch = self._view.state.broker_epoch(broker)
             if await self._network.refused(address) and self._view.state.broker_epoch(broker) == broker_epoch:
-                log.info("broker %d is gone: no process listens at %s", broker, address)
+                log.info("broker %d is gone: no process listens at %s", broker, address, extra={"peer_broker": broker})
                 await self._membership.revoke(broker, broker_epoch)
         except StoreUnavailable as error:
-            log.info("cannot report that broker %d is gone: %s", broker, error)
+            log.info("cannot report that broker %d is gone: %s", broker, error, extra={"peer_broker": broker})
         finally:
             self._checking.discard(broker)

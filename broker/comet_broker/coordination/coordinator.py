@@ -222,7 +222,7 @@ class Coordinator:
     def _lost(self, number: int, slot: Slot, error: CometError) -> None:
         if self._slots.get(number) is slot:
             del self._slots[number]
-        log.info("no longer coordinates slot %d: %s", number, error)
+        log.info("no longer coordinates slot %d: %s", number, error, extra={"slot": number})
         slot.close(error)
 
     def _claim(self, number: int) -> None:
@@ -239,7 +239,7 @@ class Coordinator:
                 if await self._try_to_claim(number):
                     return
             except StoreUnavailable as error:
-                log.warning("slot %d waits for the metadata store: %s", number, error)
+                log.warning("slot %d waits for the metadata store: %s", number, error, extra={"slot": number})
                 await asyncio.sleep(RETRY_S)
             except Closed:
                 return
@@ -330,7 +330,7 @@ class Coordinator:
                 items = (await self._store.range(slot.claim.prefix)).items
                 break
             except StoreUnavailable as error:
-                log.warning("slot %d waits for the metadata store: %s", number, error)
+                log.warning("slot %d waits for the metadata store: %s", number, error, extra={"slot": number})
                 await asyncio.sleep(RETRY_S)
         head = next((item for item in items if item.key == head_key), None)
         if slot.closed is None and (head is None or head.mod_revision != revision):
@@ -342,6 +342,12 @@ class Coordinator:
             )
         elif slot.closed is None and self._membership.broker_epoch == mine.broker_epoch:
             slot.load([item for item in items if item.key != head_key])
-            log.info("coordinates slot %d in epoch %d, with %d keys", number, mine.epoch, len(items) - 1)
+            log.info(
+                "coordinates slot %d in epoch %d, with %d keys",
+                number,
+                mine.epoch,
+                len(items) - 1,
+                extra={"slot": number},
+            )
         else:
             self._lost(number, slot, NotCoordinator(f"this broker was replaced while it loaded slot {number}"))

@@ -88,7 +88,9 @@ class Groups:
                     else:
                         group.offsets.load(topic_id, StoredOffsets.decode(item.value))
                 except (msgspec.DecodeError, ValueError, IndexError) as error:
-                    log.error("cannot read the value of %s in the metadata store: %s", item.key, error)
+                    log.error(
+                        "cannot read the value of %s in the metadata store: %s", item.key, error, extra={"group": name}
+                    )
                     self._unreadable.add(name)
         for name in self._unreadable:
             self._groups.pop(name, None)

@@ -64,7 +64,14 @@ class Markers:
             self.attempts_failed += 1
             level = logging.WARNING if attempts % LOUD_AFTER == 0 else logging.DEBUG
             why = next(iter(failed.values()))
-            log.log(level, "transaction %d of producer %d ends late: %s", epoch, producer_id, why)
+            log.log(
+                level,
+                "transaction %d of producer %d ends late: %s",
+                epoch,
+                producer_id,
+                why,
+                extra={"producer_id": producer_id},
+            )
             await self._pause(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
 
@@ -102,7 +109,7 @@ class Markers:
         except CometError as error:
             return dict.fromkeys(tps, f"broker {leader}: {error}")
         except Exception as error:  # a decided transaction is never given up
-            log.exception("markers for broker %d", leader)
+            log.exception("markers for broker %d", leader, extra={"peer_broker": leader})
             return dict.fromkeys(tps, f"broker {leader}: {error!r}")
         if len(response.codes) != len(tps):
             return dict.fromkeys(tps, f"broker {leader} answered {len(response.codes)} of {len(tps)} partitions")

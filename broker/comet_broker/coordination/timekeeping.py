@@ -115,7 +115,7 @@ class Timekeeper:
         try:
             self._judge.timed_out(name)
         except Exception:  # unexpected: the deadlines of other transactions still count
-            log.exception("transactional id %s: the timeout failed", name)
+            log.exception("transactional id %s: the timeout failed", name, extra={"transactional_id": name})
             self.retry_timeout(name)
 
     def _tidy(self, now: float) -> None:

@@ -103,7 +103,12 @@ class Transactions:
             try:
                 record = TransactionRecord.decode(item.value)
             except (msgspec.DecodeError, ValueError) as error:
-                log.error("cannot read the value of %s in the metadata store: %s", item.key, error)
+                log.error(
+                    "cannot read the value of %s in the metadata store: %s",
+                    item.key,
+                    error,
+                    extra={"transactional_id": name},
+                )
                 self._unreadable.add(name)
                 continue
             self._take_over(Transactional(name, record, now))
@@ -366,7 +371,7 @@ class Transactions:
         try:
             self._take(one, event)
         except CometError as error:
-            log.warning("transactional id %s: %s", one.name, error)
+            log.warning("transactional id %s: %s", one.name, error, extra={"transactional_id": one.name})
 
     def _store(self, one: Transactional, record: TransactionRecord, admitted: Admitted | None = None) -> None:
         written: asyncio.Future[CometError | None] = asyncio.get_running_loop().create_future()
@@ -448,7 +453,7 @@ class Transactions:
 
     def timed_out(self, name: str) -> None:
         one = self._known(name)
-        log.info("transaction %d of %s timed out", one.record.epoch, name)
+        log.info("transaction %d of %s timed out", one.record.epoch, name, extra={"transactional_id": name})
         with self._guard(one, "a timeout"):
             self._take_quietly(one, TimedOut(one.record.epoch))
         if one.record.state is TransactionState.OPEN and not one.failed:
@@ -459,7 +464,7 @@ class Transactions:
         try:
             self._store(one, one.record)
         except CometError as error:
-            log.info("transactional id %s is stored as over later: %s", name, error)
+            log.info("transactional id %s is stored as over later: %s", name, error, extra={"transactional_id": name})
             return False
         except Exception as error:  # noqa: BLE001 - reported; the others are still to be stored
             self._halt(one, "tidying up", error)
@@ -477,7 +482,9 @@ class Transactions:
             [Delete(self._key(one.name))], lambda error: refused.append(error) if error is not None else None
         )
         if refused:
-            log.info("transactional id %s is forgotten later: %s", one.name, refused[0])
+            log.info(
+                "transactional id %s is forgotten later: %s", one.name, refused[0], extra={"transactional_id": one.name}
+            )
             return
         self._ids.remove(one)
         self._time.stored(one.name)

@@ -110,7 +110,13 @@ class MemoryGuard:
         now = asyncio.get_running_loop().time()
         if ended or now >= self._warn_at:
             self._warn_at = now + WARN_S
-            log.warning("memory is short: %d of %d bytes used; %d calls ended", used, self._bytes_max, ended)
+            log.warning(
+                "memory is short: %d of %d bytes used; %d calls ended",
+                used,
+                self._bytes_max,
+                ended,
+                extra={"used_bytes": used, "max_bytes": self._bytes_max, "calls_ended": ended},
+            )
 
     async def _trim(self, now: float) -> None:
         if now >= self._trim_at:

@@ -21,7 +21,7 @@ Owned by the broker's table of topics; everything runs on the loop's thread, fsy
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -95,6 +95,11 @@ class Partition:
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.index}"
+
+    @property
+    def log_fields(self) -> Mapping[str, object]:
+        """The fields of a line of the log that names it."""
+        return {"topic": self.topic, "partition": self.index}
 
     # ---- its offsets
 

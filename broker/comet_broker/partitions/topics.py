@@ -322,7 +322,12 @@ class TopicTable:
                 self._context.tasks.report(f"topic {name}", error)
                 self.problems[name] = Internal(f"topic {name!r} failed on this broker: {error!r}")
             if name in self.problems:
-                log.error("topic %s cannot be brought to the cluster's state: %s", name, self.problems[name])
+                log.error(
+                    "topic %s cannot be brought to the cluster's state: %s",
+                    name,
+                    self.problems[name],
+                    extra={"topic": name},
+                )
 
     async def _apply_topic(self, name: str) -> None:
         found = self._view.state.topics.get(name)
@@ -353,7 +358,12 @@ class TopicTable:
             if await self._context.worker.run(lambda: read_spec(self._files, folder)) != named:
                 await self._context.worker.run(lambda: write_spec(self._files, folder, named))
         except OSError as error:
-            log.warning("the settings of %s could not be written beside its logs: %s", topic.name, error)
+            log.warning(
+                "the settings of %s could not be written beside its logs: %s",
+                topic.name,
+                error,
+                extra={"topic": topic.name},
+            )
         else:
             topic.remembered = named
 
@@ -405,7 +415,13 @@ class TopicTable:
                     try:
                         partition = topic.partitions[index] = await self._open(topic, spec, index)
                     except Exception as error:  # noqa: BLE001 - raised below, after the others
-                        log.error("%s/%d cannot be opened: %s", topic.name, index, error)
+                        log.error(
+                            "%s/%d cannot be opened: %s",
+                            topic.name,
+                            index,
+                            error,
+                            extra={"topic": topic.name, "partition": index},
+                        )
                         self._context.unopened((spec.id, index), str(error))
                         failed = failed or error
                         continue
@@ -525,7 +541,9 @@ class TopicTable:
                 if item is None:
                     if self._files.exists(folder):
                         log.warning(
-                            "topic %s is missing in the metadata store, without a tombstone; it is kept", topic_id
+                            "topic %s is missing in the metadata store, without a tombstone; it is kept",
+                            topic_id,
+                            extra={"topic_id": topic_id},
                         )
                     return
                 tombstone = Tombstone.decode(item.value)
@@ -541,9 +559,11 @@ class TopicTable:
                 if result.applied:
                     return
         except StoreUnavailable as error:
-            log.info("deletion of topic %s is not complete yet: %s", topic_id, error)
+            log.info("deletion of topic %s is not complete yet: %s", topic_id, error, extra={"topic_id": topic_id})
         except OSError as error:
-            log.error("cannot remove the files of deleted topic %s now: %s", topic_id, error)
+            log.error(
+                "cannot remove the files of deleted topic %s now: %s", topic_id, error, extra={"topic_id": topic_id}
+            )
         except Exception as error:  # noqa: BLE001 - the others are still to be deleted
             self._context.tasks.report(f"deletion of topic {topic_id}", error)
 

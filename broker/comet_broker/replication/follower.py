@@ -242,9 +242,11 @@ class LeaderLink:
                     try:
                         await self._hold(channel)
                     except CometError as error:
-                        log.info("the stream to broker %d ended: %s", self.leader, error)
+                        log.info(
+                            "the stream to broker %d ended: %s", self.leader, error, extra={"peer_broker": self.leader}
+                        )
                     except Exception:
-                        log.exception("following broker %d failed", self.leader)
+                        log.exception("following broker %d failed", self.leader, extra={"peer_broker": self.leader})
                     finally:
                         self._reset()
                         await channel.close()
@@ -362,7 +364,7 @@ class LeaderLink:
         if error is None:
             return
         if not isinstance(error, CometError):
-            log.error("writing to broker %d failed", self.leader, exc_info=error)
+            log.error("writing to broker %d failed", self.leader, exc_info=error, extra={"peer_broker": self.leader})
         stream.cancel()
 
     # ---- frames from the leader
@@ -395,7 +397,9 @@ class LeaderLink:
                 if self._heartbeats is not None:
                     self._heartbeats.liveness.expect(frame.heartbeat.next_frame_bytes / limits.LINK_BYTES_PER_S_MIN)
             case _:
-                log.warning("broker %d sent a frame of an unknown kind", self.leader)
+                log.warning(
+                    "broker %d sent a frame of an unknown kind", self.leader, extra={"peer_broker": self.leader}
+                )
 
     def _deliver(self, handle: int, epoch: int, high_watermark: int, batches: memoryview) -> None:
         found = self._by_handle.get(handle)
@@ -459,7 +463,7 @@ class LeaderLink:
         """Discards the log and fetches all of it: it counts as damaged, so it is kept until nothing counts on it."""
         log.warning(
             "%s ends at offset %d, and broker %d has compacted its log up to offset %d: all is fetched again",
-            partition, start, self.leader, following.clean_end,
+            partition, start, self.leader, following.clean_end, extra={"peer_broker": self.leader},
         )  # fmt: skip
         self._unfollow(following)
         partition.log.state.quarantine(partition.log.log_start, partition.log.log_end)
@@ -561,13 +565,20 @@ class LeaderLink:
         if partition is None:
             return
         error = error_from_pb(refused.error)
-        log.debug("broker %d refuses to be followed in %s: %s", self.leader, partition, error)
+        log.debug(
+            "broker %d refuses to be followed in %s: %s",
+            self.leader,
+            partition,
+            error,
+            extra={"peer_broker": self.leader},
+        )
         if isinstance(error, DataLoss) and self._missing.get(partition.handle) != error.message:
             self._missing[partition.handle] = error.message
             log.error(
                 "%s cannot follow broker %d, its only in-sync replica: %s. This replica stays out of sync until the "
                 "records before offset %s are deleted (comet topic delete-records)",
                 partition, self.leader, error, error.details.get("end", "the end of the damage"),
+                extra={"peer_broker": self.leader},
             )  # fmt: skip
         after_s = max(error.retry_after_ms / 1000, REFOLLOW_S)
         self._request_again(partition, after_s if error.retriable else RETRY_S_MAX)

@@ -192,7 +192,12 @@ class ReplicaSession:
 
     def _silent(self) -> None:
         if self.writer.failure is None:
-            log.info("stream of broker %d (%s) ended: nothing was received", self.follower, self.peer)
+            log.info(
+                "stream of broker %d (%s) ended: nothing was received",
+                self.follower,
+                self.peer,
+                extra={"peer_broker": self.follower},
+            )
         self._end_call(Unavailable(f"the leader received nothing for {BETWEEN_BROKERS.silence_s:.0f} s; connect again"))
 
     def fell_behind(self, handle: int, lag_s: float) -> None:
@@ -200,7 +205,12 @@ class ReplicaSession:
         is younger than the time to catch up is left alone."""
         if self.writer.failure is None and self._clock.monotonic() - self._opened_at >= lag_s:
             partition = self._following.get(handle, handle)
-            log.info("stream of broker %d ended: it fell behind with %s", self.follower, partition)
+            log.info(
+                "stream of broker %d ended: it fell behind with %s",
+                self.follower,
+                partition,
+                extra={"peer_broker": self.follower},
+            )
             self._end_call(Unavailable(f"the follower fell behind with {partition} and left in_sync; connect again"))
 
     def _end_call(self, error: CometError) -> None:
@@ -287,7 +297,9 @@ class ReplicaSession:
         try:
             self._take_progress(handle, partition, partition.leadership, log_end, flushed_end)
         except MalformedFrame as error:
-            log.error("broker %d may not follow %s: %s", self.follower, partition, error)
+            log.error(
+                "broker %d may not follow %s: %s", self.follower, partition, error, extra={"peer_broker": self.follower}
+            )
             partition.leadership.unfollow(self.follower, self)
             self._refuse(partition, error)
             self._drop(partition)

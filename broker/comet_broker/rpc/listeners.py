@@ -223,7 +223,7 @@ class Certificates:
                 self._newest = await self._worker.run(self.files.server_context)
         except InvalidArgument as error:
             if error.message != self._problem:
-                log.warning("the earlier certificates stay in use: %s", error.message)
+                log.warning("the earlier certificates stay in use: %s", error)
             self._problem = error.message
             return
         self._problem = ""
@@ -246,7 +246,7 @@ def _expires_us(pem: Pem, files: TlsFiles) -> int | None:
     try:
         return int(expiry(pem.cert).timestamp()) * 1_000_000
     except InvalidArgument as error:
-        log.warning("unknown when the certificate %s expires: %s", files.cert, error.message)
+        log.warning("unknown when the certificate %s expires: %s", files.cert, error)
         return None
 
 

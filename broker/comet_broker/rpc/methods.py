@@ -71,7 +71,7 @@ class Method:
         except CometError:
             raise
         except Exception as error:
-            log.exception("%s failed", self.path)
+            log.exception("%s failed", self.path, extra={"method": self.path})
             raise Internal(f"{self.path}: {error!r}; see the broker's log") from error
 
 

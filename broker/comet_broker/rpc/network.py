@@ -53,7 +53,7 @@ class GrpcPeerChannel(GrpcChannel):
             try:
                 return await WireStream.open(wire.address, hello, self._tls, WIRE_CONNECT_S)
             except (Unavailable, UnsupportedVersion) as error:
-                log.info("gRPC is used for replication, since the wire fails: %s", error.message)
+                log.info("gRPC is used for replication, since the wire fails: %s", error)
         return GrpcStream(self._channel.stream_stream(REPLICATE)(), self.address)
 
 

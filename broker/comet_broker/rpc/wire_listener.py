@@ -152,7 +152,7 @@ class WireListener:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return peer_of(address)
         except Forbidden as error:
-            log.info("refused a connection: %s", error.message)
+            log.info("refused a connection: %s", error)
             if self._context is None:  # with TLS it could not read it
                 with suppress(OSError):
                     accepted.send(framing.end(error))
@@ -169,7 +169,7 @@ class WireListener:
                 lambda: WireConnection(self, peer), accepted, ssl=self._context, ssl_handshake_timeout=handshake_s
             )
         except (OSError, ssl.SSLError) as error:
-            log.debug("the handshake of %s failed: %s", peer, error)
+            log.debug("the handshake of %s failed: %s", peer, error, extra={"address": peer})
             accepted.close()
         except asyncio.CancelledError:
             accepted.close()

@@ -247,7 +247,7 @@ class Firing:
         trouble.until = self._clock.monotonic() + trouble.pause_s
         trouble.pause_s = min(2 * trouble.pause_s, BACK_OFF_S_MAX)
         self.counts.put_off += 1
-        log.warning("schedules of topic %s fire later: %s", topic, error)
+        log.warning("schedules of topic %s fire later: %s", topic, error, extra={"topic": topic})
 
     async def _refuse(self, topic: str, keys: Sequence[bytes], error: CometError) -> None:
         """After an abort: those of a topic that cannot be written come later. Of a topic that refuses a record for good

@@ -103,7 +103,13 @@ class DeadLetters:
                 await self._publish(record, offset, dead)
         except CometError as error:
             if self.problem != error.message:
-                log.warning("%s: dead record %d is not written yet: %s", state, offset, error)
+                log.warning(
+                    "%s: dead record %d is not written yet: %s",
+                    state,
+                    offset,
+                    error,
+                    extra={"group": state.group, "offset": offset, **state.partition.log_fields},
+                )
             self.problem = error.message
             return False
         except Exception as error:  # noqa: BLE001 - records that are being written with it must not be written again
@@ -133,7 +139,10 @@ class DeadLetters:
             shown = partition.explain(error)
             if isinstance(shown, DataLoss):
                 log.error(
-                    "%s: dead record %d is damaged and cannot be written to the dead-letter topic", self._state, offset
+                    "%s: dead record %d is damaged and cannot be written to the dead-letter topic",
+                    self._state,
+                    offset,
+                    extra={"group": self._state.group, "offset": offset, **self._state.partition.log_fields},
                 )
                 return None
             raise shown from error
@@ -141,7 +150,11 @@ class DeadLetters:
             return _find(data[:size], offset)
         except CorruptBatch as error:  # in a log that was written before leaders checked columns
             log.error(
-                "%s: dead record %d cannot be read, and a note is written instead: %s", self._state, offset, error
+                "%s: dead record %d cannot be read, and a note is written instead: %s",
+                self._state,
+                offset,
+                error,
+                extra={"group": self._state.group, "offset": offset, **self._state.partition.log_fields},
             )
             return pb.Record(headers=[pb.Header(name=PREFIX + "end", value=str(offset + 1).encode())])
 

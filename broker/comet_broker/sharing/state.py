@@ -187,7 +187,13 @@ class SharePartition:
         shown = self.partition.explain(error)
         if isinstance(shown, DataLoss) and self.closed is None:
             first, end = int(shown.details["first"]), int(shown.details["end"])
-            log.error("%s: offsets %d up to %d are damaged and are skipped", self, first, end)
+            log.error(
+                "%s: offsets %d up to %d are damaged and are skipped",
+                self,
+                first,
+                end,
+                extra={"group": self.group, "offset": first, **self.partition.log_fields},
+            )
             self.lost += end - first
             self.shares.pass_over(first, end)
             self.stored.changed()

@@ -161,7 +161,13 @@ class ShareTable:
         )
         self._states[key] = state
         await state.stored.claim()
-        log.info("%s goes on from offset %d", state, state.shares.window.floor)
+        floor = state.shares.window.floor
+        log.info(
+            "%s goes on from offset %d",
+            state,
+            floor,
+            extra={"group": state.group, "offset": floor, **state.partition.log_fields},
+        )
         if self._ticking is None:
             self._tick_at = self._env.clock.monotonic() + TICK_S
             self._ticking = self._env.tasks.spawn(self._tick(), "look after share groups")

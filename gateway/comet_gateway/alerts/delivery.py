@@ -84,7 +84,7 @@ class Deliveries:
             try:
                 await self._write([record])
             except CometError as error:
-                log.warning("alerts: the end of a delivery is not stored yet: %s", error.message)
+                log.warning("alerts: the end of a delivery is not stored yet: %s", error)
                 await self._sleep(STORE_AGAIN_S)
             else:
                 return

@@ -60,7 +60,7 @@ class AlertLog:
                 continue
             except CometError as error:
                 if error.message != self.problem and not isinstance(error, Unavailable):  # which readiness tells
-                    log.warning("alerts cannot be read: %s", error.message)
+                    log.warning("alerts cannot be read: %s", error)
                 self.problem = error.message
             self._look.clear()
             try:

@@ -201,7 +201,7 @@ class Alerts:
             try:
                 await self._belong()
             except CometError as error:
-                log.warning("alerts: this gateway is not in group %s: %s", GROUP, error.message)
+                log.warning("alerts: this gateway is not in group %s: %s", GROUP, error, extra={"group": GROUP})
             finally:
                 self._assigned.clear()
             await asyncio.sleep(AGAIN_S)
@@ -247,7 +247,7 @@ class Alerts:
                         await self._tick(watches, deliveries, begun_us)
                     except CometError as error:
                         if error.message != problem:  # once, not at each tick
-                            log.warning("alerts: not evaluated now: %s", error.message)
+                            log.warning("alerts: not evaluated now: %s", error)
                         problem = error.message
                     except Exception:
                         log.exception("alerts: the evaluation failed")

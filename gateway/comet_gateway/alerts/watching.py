@@ -61,7 +61,7 @@ class TopicWatch:
             except Problem as problem:
                 self.problem = problem.detail
             except Exception:
-                log.exception("alerts: following topic %s failed", self._topic)
+                log.exception("alerts: following topic %s failed", self._topic, extra={"topic": self._topic})
                 self.problem = "unexpected error; see the gateway's log"
             await asyncio.sleep(AGAIN_S)
 

@@ -162,7 +162,7 @@ class UserAccess:
                 revision: int | None = (await self._admin().access.check([])).revision
             except CometError as error:
                 if error.message != problem:
-                    log.warning("cannot follow the brokers' rules: %s", error.message)
+                    log.warning("cannot follow the brokers' rules: %s", error)
                 problem = error.message
                 revision = self._revision if loop.time() < heard + UNHEARD_S else None
             else:

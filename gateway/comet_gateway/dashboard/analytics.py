@@ -74,7 +74,7 @@ class Result:
         except Problem as problem:
             self.failed = problem.detail
         except Exception:
-            log.exception("gateway: the results in %s cannot be followed", self.name)
+            log.exception("gateway: the results in %s cannot be followed", self.name, extra={"topic": self.name})
             self.failed = "unexpected error; see the gateway's log"
         finally:
             self.ended_s = asyncio.get_running_loop().time()
@@ -166,7 +166,9 @@ class Analytics:
             except CometError:
                 pass  # the known topics stay
             except Exception:
-                log.exception("gateway: output topics of %s cannot be listed", self._topic)
+                log.exception(
+                    "gateway: output topics of %s cannot be listed", self._topic, extra={"topic": self._topic}
+                )
             else:
                 self.topics = tuple(one.name for one in found.topics if one.name.startswith(f"{self._topic}."))
                 self._begin()

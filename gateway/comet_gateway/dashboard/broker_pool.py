@@ -120,7 +120,7 @@ class BrokerPool:
         except CometError as error:
             one.failure = error.message
         except Exception:
-            log.exception("querying broker %d failed", me)
+            log.exception("querying broker %d failed", me, extra={"peer_broker": me})
             one.failure = f"the answer of broker {me} cannot be read"
         else:
             one.numbers, one.groups, one.cluster, one.failure = numbers, groups, cluster, ""

@@ -41,9 +41,9 @@ _LIMITS: Final = frozenset(field.name for field in fields(Limits))
 # Settings whose value is shown, beside the limits. Of others only whether they are set.
 SHOWN: Final = _LIMITS | {
     "bootstrap", "host", "port", "origins", "hosts", "proxies", "drain_s", "drain_notice_s", "docs", "dashboard",
-    "quotes_topic", "cluster_name", "clusters", "log_level", "oidc_issuer", "oidc_audience", "oidc_redirect_url",
-    "oidc_scopes", "oidc_name_claim", "oidc_roles_claim", "oidc_session_s", "user_rules", "alerts", "alert_networks",
-    "smtp_security",
+    "quotes_topic", "cluster_name", "clusters", "log_level", "log_format", "oidc_issuer", "oidc_audience",
+    "oidc_redirect_url", "oidc_scopes", "oidc_name_claim", "oidc_roles_claim", "oidc_session_s", "user_rules", "alerts",
+    "alert_networks", "smtp_security",
 }  # fmt: skip
 # Names whose texts are in the file: given by the platform, or shown on every page anyway.
 TEXTS: Final = frozenset({

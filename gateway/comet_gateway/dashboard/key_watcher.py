@@ -69,7 +69,7 @@ class KeyWatcher:
         except Problem as problem:
             return problem.detail
         except Exception:
-            log.exception("gateway: the keys of %s cannot be followed", self.topic)
+            log.exception("gateway: the keys of %s cannot be followed", self.topic, extra={"topic": self.topic})
         return "unexpected error; see the gateway's log"
 
     async def _follow(self) -> None:

@@ -142,7 +142,7 @@ class LivePage:
         except CometError as error:
             self.problem = Problem.of(error)
         except Exception:
-            log.exception("page %s cannot be built", self._request.path)
+            log.exception("page %s cannot be built", self._request.path, extra={"path": self._request.path})
             self.problem = Problem("INTERNAL", "the gateway failed to build this page; see its log")
         else:
             self.problem = None

@@ -123,7 +123,7 @@ class QuoteFeed:
             except Problem as problem:
                 self._fail("failed", problem.detail)
             except Exception:
-                log.exception("gateway: the quote feed of %s failed", self.topic)
+                log.exception("gateway: the quote feed of %s failed", self.topic, extra={"topic": self.topic})
                 self._fail("failed", "unexpected error; see the gateway's log")
             await asyncio.sleep(AGAIN_S)
 
@@ -278,7 +278,7 @@ class QuoteFeed:
         except CometError as error:
             past.bound(error.message)
         except Exception:
-            log.exception("gateway: the history of %s cannot be read", self.topic)
+            log.exception("gateway: the history of %s cannot be read", self.topic, extra={"topic": self.topic})
             past.bound("history cannot be read; see the gateway's log")
         self.reach = past.reach
         if self.state == "filling":

@@ -28,6 +28,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from comet.errors import CometError
+from comet.processes.logs import log_context
 from comet_gateway.http import compression
 from comet_gateway.http.error_response import error_response
 from comet_gateway.http.origins import HeaderPairs, Security
@@ -37,6 +38,8 @@ from comet_gateway.metrics import ENDLESS, Metrics
 log = logging.getLogger(__name__)
 
 _SANE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+# version, trace id, parent id, flags; later versions may add parts
+_TRACEPARENT: Final = re.compile(rb"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 _SINGLE: Final = (
     b"host", b"origin", b"authorization", b"cookie", b"content-type", b"content-length", b"sec-fetch-site"
 )  # fmt: skip
@@ -54,18 +57,24 @@ class Front:
         self._life = secrets.token_hex(6)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._http(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await self._socket(scope, receive, send)
-        else:
+        if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
+            return
+        if scope["type"] == "http" and scope["method"] == "HEAD" and not scope["path"].endswith(ENDLESS):
+            scope = {**scope, "method": "GET"}  # the server has its own scope, and sends no body; streams have no HEAD
+        headers = scope["comet.headers"] = dict(scope["headers"])
+        request_id = scope["comet.request_id"] = self._request_id(headers)
+        with log_context(request_id=request_id, trace_id=trace_id_of(headers)):
+            await (self._http if scope["type"] == "http" else self._socket)(scope, headers, receive, send)
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _request_id(self, headers: dict[bytes, bytes]) -> str:
+        given = headers.get(b"x-request-id")
+        if given is None or not _SANE_ID.fullmatch(given):
+            return f"{self._life}-{next(self._ids):x}"
+        return given.decode()
+
+    async def _http(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         began = perf_counter()
-        if scope["method"] == "HEAD" and not scope["path"].endswith(ENDLESS):  # streams have no HEAD
-            scope = {**scope, "method": "GET"}  # the server has its own scope, and sends no body
-        headers = dict(scope["headers"])
         answer = self._answer(scope, headers, send)
         try:
             if (preflight := self._check(scope, headers)) is not None:
@@ -84,13 +93,8 @@ class Front:
             self._metrics.answered(scope["method"], template, answer.status, perf_counter() - began, answer.sent_bytes)
 
     def _answer(self, scope: Scope, headers: dict[bytes, bytes], send: Send) -> _Answer:
-        given = headers.get(b"x-request-id")
-        if given is None or not _SANE_ID.fullmatch(given):
-            given = f"{self._life}-{next(self._ids):x}".encode()
-        scope["comet.request_id"] = given.decode()
-        scope["comet.headers"] = headers
         scope["comet.send"] = send
-        extra = [*self._security.headers, (b"x-request-id", given)]
+        extra = [*self._security.headers, (b"x-request-id", request_id(scope).encode())]
         if self._draining.is_set():
             extra.append((b"connection", b"close"))
         origin = headers.get(b"origin")
@@ -110,8 +114,7 @@ class Front:
         self._security.check_origin(method, headers, scope["scheme"])
         return None
 
-    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = dict(scope["headers"])
+    async def _socket(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         answer = self._answer(scope, headers, send)
         try:
             if len(headers) != len(scope["headers"]):
@@ -197,7 +200,8 @@ class _Answer:
     async def failed(self, error: Exception) -> None:
         """Answers an unexpected error; its details go to the log only."""
         if isinstance(known := error.__cause__, (CometError, Problem)) and self.status:
-            log.warning("%s %s broke off: %s", self._scope["method"], self._scope["path"], known)
+            method, path = self._scope["method"], self._scope["path"]
+            log.warning("%s %s broke off: %s", method, path, known, extra={"method": method, "path": path})
             return
         _log(self._scope, error)
         await self.problem(_internal())
@@ -231,8 +235,9 @@ def _internal() -> Problem:
 
 
 def _log(scope: Scope, error: Exception) -> None:
-    what = scope.get("method", "WebSocket")
-    log.error("%s %s failed [%s]", what, scope["path"], scope["comet.request_id"], exc_info=error)
+    method, path = scope.get("method", "WebSocket"), scope["path"]
+    fields = {"method": method, "path": path}
+    log.error("%s %s failed [%s]", method, path, scope["comet.request_id"], exc_info=error, extra=fields)
 
 
 def _refuse_doubles(pairs: list[tuple[bytes, bytes]]) -> None:
@@ -241,6 +246,14 @@ def _refuse_doubles(pairs: list[tuple[bytes, bytes]]) -> None:
     for name in _SINGLE:
         if names.count(name) > 1:
             raise Problem("INVALID_ARGUMENT", f"more than one {name.decode()} header")
+
+
+def trace_id_of(headers: dict[bytes, bytes]) -> str:
+    """The trace that the request belongs to, by its header of the W3C format; empty without a valid one."""
+    found = _TRACEPARENT.fullmatch(headers.get(b"traceparent", b"").strip())
+    if found is None or (found[1] == b"00" and found[3]) or found[2] == b"0" * 32:
+        return ""
+    return found[2].decode()
 
 
 def request_id(scope: Scope) -> str:

@@ -142,6 +142,11 @@ class Problem(Exception):
         """The problem of an error of a broker or the SDK."""
         return cls(error.code, error.message, retry_after_ms=error.retry_after_ms, more=error.details)
 
+    @property
+    def log_fields(self) -> Mapping[str, object]:
+        """The fields of a line of the log that shows it."""
+        return {"code": self.code}
+
     def document(self, request_id: str = "") -> dict[str, Any]:
         found: dict[str, Any] = {
             **self.more,

@@ -38,7 +38,7 @@ class AddressThrottle:
         until, count = (until, count + 1) if now < until else (now + WINDOW_S, 1)
         remember(self._failures, address, (until, count))
         if count == FAILURES_MAX:
-            log.warning("address throttled after %d %s: %s", count, self._what, address)
+            log.warning("address throttled after %d %s: %s", count, self._what, address, extra={"address": address})
 
 
 def remember(table: OrderedDict[K, V], key: K, value: V, most: int = ADDRESSES_MAX) -> None:

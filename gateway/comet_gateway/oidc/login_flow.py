@@ -185,7 +185,7 @@ class LoginFlow:
         return self._refused(word, address, reason, wanted)
 
     def _refused(self, word: str, address: str, reason: str, wanted: str) -> LoginRefused:
-        log.warning("login by OpenID Connect refused: %s, from %s", reason, address)
+        log.warning("login by OpenID Connect refused: %s, from %s", reason, address, extra={"address": address})
         return LoginRefused(word, wanted)
 
 

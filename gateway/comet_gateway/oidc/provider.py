@@ -191,7 +191,7 @@ class _Reading(Generic[T]):
             self._value = await self._read()
         except Unavailable as error:
             if self._problem is None or error.message != self._problem.message:
-                log.warning("cannot read the identity provider's %s: %s", self._name, error.message)
+                log.warning("cannot read the identity provider's %s: %s", self._name, error)
             self._problem = error
         else:
             self._problem, self._good_at = None, self._clock()

@@ -210,7 +210,14 @@ class Log:
                     unknown_until = None
                 else:
                     raise
-                log.debug("gateway: %s/%d at %d: %s", topic, partition, position.offset, error)
+                log.debug(
+                    "gateway: %s/%d at %d: %s",
+                    topic,
+                    partition,
+                    position.offset,
+                    error,
+                    extra={"topic": topic, "partition": partition, "offset": position.offset},
+                )
                 pause_s = max(error.retry_after_ms / 1000, uniform(wait_s / 2, wait_s))
             await asyncio.sleep(pause_s)
             wait_s = min(wait_s * 2, _BACKOFF_MAX_S)

@@ -102,12 +102,12 @@ class Feed:
             try:
                 self._add(await anext(batches))
             except CorruptBatch as error:
-                log.warning("gateway: %s: %s", self.topic, error)  # the consumer retries
+                log.warning("gateway: %s: %s", self.topic, error, extra={"topic": self.topic})  # the consumer retries
             except CometError as error:
                 self._fail(failed(self.topic, error))
                 return
             except Exception as error:
-                log.error("gateway: following %s failed", self.topic, exc_info=error)
+                log.error("gateway: following %s failed", self.topic, exc_info=error, extra={"topic": self.topic})
                 self._fail(failed(self.topic, Internal(f"following {self.topic} failed: {error!r}")))
                 return
 

@@ -164,7 +164,7 @@ class PatternWatch:
         except Problem as problem:
             failure = _failure(topic.name, problem)
         except Exception as error:
-            log.error("gateway: joining %s failed", topic.name, exc_info=error)
+            log.error("gateway: joining %s failed", topic.name, exc_info=error, extra={"topic": topic.name})
             failure = Failed("INTERNAL", f"joining {topic.name} failed: {error!r}", {}, topic=topic.name)
         else:
             watched.late.pop(known, None)

@@ -98,7 +98,7 @@ class FeedSubscriber:
         except CometError as error:
             self.follower.failed = failed(self.feed.topic, error)
         except Exception as error:
-            log.error("gateway: reading %s failed", self.feed.topic, exc_info=error)
+            log.error("gateway: reading %s failed", self.feed.topic, exc_info=error, extra={"topic": self.feed.topic})
             self.follower.failed = failed(self.feed.topic, Internal(f"reading {self.feed.topic} failed: {error!r}"))
         else:
             if piece.missing is not None:

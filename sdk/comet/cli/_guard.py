@@ -15,6 +15,7 @@ from comet.cli._connection import connecting
 from comet.cli._exit import ERROR, INTERRUPTED, OK, exit_code
 from comet.cli._output import abandon_stdout, note, report_error
 from comet.errors import CometError, Internal
+from comet.processes.logs import COMMAND_TEXT, log_format_of, set_up_logging
 
 P = ParamSpec("P")
 DEBUG_VARIABLE = "COMET_DEBUG"
@@ -28,6 +29,7 @@ def guarded(command: Callable[P, Awaitable[None]] | Callable[P, None]) -> Callab
     @functools.wraps(connected)
     def run(*arguments: P.args, **options: P.kwargs) -> None:
         try:
+            set_up_logging("warning", log_format_of(os.environ), COMMAND_TEXT)  # a server sets up its own
             if not is_async:
                 gc.enable()
             outcome = connected(*arguments, **options)

@@ -5,6 +5,7 @@ A table is drawn by rich on a terminal, and aligned with spaces in a pipe, for a
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,10 @@ from typing import Any
 from comet.cli._colours import BAD, QUIET, STATE_COLUMNS, colour_of, coloured
 from comet.cli._exit import hint
 from comet.errors import CometError
+from comet.processes.logs import logs_json
 from comet.settings.client import CA_VARIABLE
+
+log = logging.getLogger("comet.cli")
 
 
 def print_json(document: object) -> None:
@@ -89,7 +93,11 @@ def print_fields(fields: Mapping[str, object]) -> None:
 
 
 def note(text: str) -> None:
-    """Prints a message for the user to stderr; it is not part of the answer."""
+    """Prints a message for the user to stderr; it is not part of the answer. In a log in JSON it is a line of it."""
+    if logs_json() and not text.startswith("{"):
+        log.setLevel(logging.INFO)  # at every level, as text
+        log.info("%s", text)
+        return
     print(text, file=sys.stderr, flush=True)
 
 
@@ -105,8 +113,12 @@ def report_error(error: CometError, *, as_json: bool) -> None:
             document["hint"] = advice
         note(json.dumps({"error": document}, ensure_ascii=False))
         return
+    advice = hint(error)
+    if logs_json():
+        log.error("%s", error, extra={"hint": advice} if advice else None)
+        return
     note(f"{coloured('error:', BAD, sys.stderr)} {error.message} [{error.code}]")
-    if advice := hint(error):
+    if advice:
         note(f"{coloured('hint:', QUIET, sys.stderr)} {advice}")
 
 

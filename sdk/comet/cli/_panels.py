@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Panels = Mapping[str, Sequence[str]]
 
 BROKER_PANELS: Final[Panels] = {
-    "Broker": ["id", "data", "cluster", "rack", "log_level", "memory_bytes_max"],
+    "Broker": ["id", "data", "cluster", "rack", "log_*", "memory_bytes_max"],
     "Address": ["host", "port", "advertised_*", "wire*"],
     "Access of clients": ["clients_*", "access_keys", "jwt_*", "superusers", "gateways", "audit", "insecure"],
     "Listener of brokers": ["brokers_*"],
@@ -38,7 +38,7 @@ BROKER_PANELS: Final[Panels] = {
     "Defaults of new topics": ["topic_*"],
 }
 GATEWAY_PANELS: Final[Panels] = {
-    "Gateway": ["bootstrap", "host", "port", "docs", "dashboard", "cluster*", "quotes_topic", "log_level", "drain_*"],
+    "Gateway": ["bootstrap", "host", "port", "docs", "dashboard", "cluster*", "quotes_topic", "log_*", "drain_*"],
     "Access": ["origins", "hosts", "tokens_file", "oidc_*", "user_rules", "tls_*", "proxies", "principal_*"],
     "Alerts": ["alert*", "smtp_*", "webhook*"],
     "Dead letters": ["dead_letter*", "redrives_*"],

@@ -44,12 +44,12 @@ COMMAND = BrokerCommand
 def broker(json_output: Json = False, **settings: str | None) -> None:
     """Run one broker of a cluster; its metadata is in etcd."""
     from comet_broker.metadata.store import StoreUnavailable
-    from comet_broker.server import serve, set_up_logging
+    from comet_broker.server import serve, set_up_broker_logging
     from comet_broker.settings import load
 
     loaded = load(settings, os.environ)
-    set_up_logging(loaded.log_level)
     config = loaded.config
+    set_up_broker_logging(loaded.log_level, loaded.log_format, config.broker_id)
 
     def ready(server: Server) -> None:
         data = str(config.data.resolve())

@@ -52,11 +52,11 @@ def gateway(context: typer.Context, json_output: Json = False, **settings: str |
     """Run a gateway: HTTP, WebSocket and SSE for a cluster. `comet gateway token` makes a token."""
     if context.invoked_subcommand is not None:
         return
-    from comet_gateway.server import serve, set_up_logging
+    from comet_gateway.server import serve, set_up_gateway_logging
     from comet_gateway.settings import load
 
     loaded = load(settings, os.environ)
-    set_up_logging(loaded.log_level)
+    set_up_gateway_logging(loaded.log_level, loaded.log_format)
 
     def ready(url: str) -> None:
         if json_output:

@@ -20,6 +20,7 @@ from comet.cli._guard import guarded
 from comet.cli._options import Json
 from comet.cli._output import note
 from comet.errors import InvalidArgument
+from comet.processes.logs import LOG_FORMATS, log_format_of, set_up_logging
 
 if TYPE_CHECKING:
     from comet.cli.security import SecuredFolder
@@ -73,19 +74,27 @@ def up(
         ),
     ] = False,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", help="text, or json; default: COMET_LOG_FORMAT, or text.")
+    ] = None,
     json_output: Json = False,
 ) -> None:
     """Start a broker, or a cluster on this machine, with a gateway; Ctrl-C stops everything in order."""
     if log_level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR"):
         raise typer.BadParameter("use debug, info, warning or error", param_hint="--log-level")
+    if log_format not in (None, *LOG_FORMATS):
+        raise typer.BadParameter(f"use {' or '.join(LOG_FORMATS)}", param_hint="--log-format")
+    log_format = log_format or log_format_of(os.environ)
+    set_up_logging(log_level, log_format)
     if brokers > 1 and broker_id != 1:
         raise typer.BadParameter("with --brokers, ids count from 1: leave it out", param_hint="--broker-id")
     wanted = (DEFAULT_GATEWAY_PORT if port else 0) if gateway_port is None else gateway_port
-    options = _gateway_options(origins or [], gateway)
+    options = ["--log-format", log_format, *_gateway_options(origins or [], gateway)]
     metrics = _metrics_port(host, brokers if port else 0) if metrics_port is None else metrics_port
     with _data_folder(data, ephemeral) as folder:
         secured = _secured(folder, brokers, [host, advertised_host]) if secure else None
-        settings = {"host": host, "advertised_host": advertised_host, "log_level": log_level.lower()}
+        of_the_log = {"log_level": log_level.lower(), "log_format": log_format}
+        settings = {"host": host, "advertised_host": advertised_host, **of_the_log}
         own = secured.brokers if secured else [{} for _ in range(brokers)]
         if wire_port:
             own = [{**one, "wire_port": str(wire_port + number)} for number, one in enumerate(own)]
@@ -107,10 +116,10 @@ def up(
             up_cluster(cluster, beside, ephemeral=ephemeral, as_json=json_output, variables=variables)
         else:
             from comet.cli._up_broker import up_broker
-            from comet_broker.server import set_up_logging
+            from comet_broker.server import set_up_broker_logging
             from comet_broker.settings import load
 
-            set_up_logging(log_level)
+            set_up_broker_logging(log_level, log_format, broker_id)
             if (folder / "etcd").exists():
                 raise InvalidArgument(
                     f"{folder} holds the data of several brokers: give --brokers N, or another --data DIR"

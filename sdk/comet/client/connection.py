@@ -303,13 +303,19 @@ class Connection:
         if answer.HasField("partition"):
             self.subscribers.end(answer.partition, error)
         else:
-            log.warning("comet: unexpected error from %s: %s: %s", self.address, error.code, error.message)
+            log.warning(
+                "comet: unexpected error from %s: %s: %s",
+                self.address,
+                error.code,
+                error.message,
+                extra={"address": self.address, "code": error.code},
+            )
 
     # ---- the end
 
     def _go_away(self, reason: str) -> None:
         """Handles the broker's shutdown: waits for answers in flight; everything else moves to other brokers."""
-        log.info("comet: broker shutdown at %s: %s", self.address, reason)
+        log.info("comet: broker shutdown at %s: %s", self.address, reason, extra={"address": self.address})
         self.leaving = True
         if not self._leave_if_done():
             self.queue.wake()  # sources that wait to send move to other brokers
@@ -349,5 +355,5 @@ async def fetch(
 
 
 def _unexpected(address: str, error: Exception) -> Internal:
-    log.error("comet: unexpected error in the connection to %s", address, exc_info=error)
+    log.error("comet: unexpected error in the connection to %s", address, exc_info=error, extra={"address": address})
     return Internal(f"unexpected error in the connection to {address}: {error!r}")

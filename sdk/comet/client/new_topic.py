@@ -123,7 +123,7 @@ async def _create(client: Client, topic: str, create: NewTopic) -> None:
     request = topic_creation(topic, create.partitions, create.replicas, None, create.settings)
     try:
         await client.unary(_METHOD, request, types.Topic, limits.REQUEST_TIMEOUT_MS)
-        log.info("comet: created topic %r: %r", topic, create)
+        log.info("comet: created topic %r: %r", topic, create, extra={"topic": topic})
     except TopicExists:
         pass  # made by another client meanwhile
     except Forbidden as error:

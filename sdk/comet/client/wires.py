@@ -107,7 +107,13 @@ class Wires:
                     if way == TCP and isinstance(error, Forbidden):
                         raise
                     failure, reason = error, error.message
-                    log.info("comet: another transport than the %s of %s is used: %s", way, address, reason)
+                    log.info(
+                        "comet: another transport than the %s of %s is used: %s",
+                        way,
+                        address,
+                        reason,
+                        extra={"address": address},
+                    )
                 else:
                     self.used[address] = Used(way, tuple(reasons), failed=failure is not None)
                     log.debug("comet: the stream to %s is on the %s", address, way)

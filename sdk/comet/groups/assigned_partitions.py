@@ -132,7 +132,12 @@ class AssignedPartitions(RecordIterator[T]):
             except Closed:
                 return None
             except CometError as error:
-                log.warning("comet: group %s: could not resolve start positions: %s", self.group, error)
+                log.warning(
+                    "comet: group %s: could not resolve start positions: %s",
+                    self.group,
+                    error,
+                    extra={"group": self.group},
+                )
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
                 continue
             return {(topic.topic_id, entry.partition): entry for topic in answer.topics for entry in topic.offsets}
@@ -176,7 +181,12 @@ class AssignedPartitions(RecordIterator[T]):
         try:
             await self._commits.commit(self._due(partitions))
         except CometError as error:
-            log.warning("comet: group %s: released partitions without their last commit: %s", self.group, error)
+            log.warning(
+                "comet: group %s: released partitions without their last commit: %s",
+                self.group,
+                error,
+                extra={"group": self.group},
+            )
         released: list[tuple[TopicPartition, bytes]] = []
         for assigned in partitions:
             if self._holds(assigned) and self._member.state.released(assigned.tp, assigned.assignment.since):
@@ -232,7 +242,7 @@ class AssignedPartitions(RecordIterator[T]):
         try:
             outcome = None if callback is None else callback(tps)
         except Exception:
-            log.exception("comet: group %s: on_%s failed", self.group, which)
+            log.exception("comet: group %s: on_%s failed", self.group, which, extra={"group": self.group})
             return None
         return outcome if inspect.isawaitable(outcome) else None
 
@@ -240,7 +250,7 @@ class AssignedPartitions(RecordIterator[T]):
         try:
             await outcome
         except Exception:
-            log.exception("comet: group %s: on_%s failed", self.group, which)
+            log.exception("comet: group %s: on_%s failed", self.group, which, extra={"group": self.group})
 
     # ---- positions
 

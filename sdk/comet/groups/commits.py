@@ -105,7 +105,12 @@ class Commits:
                 failed = dict.fromkeys(pending, error)
                 self._member.check_membership(error)
                 if all(waiter.answered.done() for waiter in waiters):
-                    log.warning("comet: group %s: commit failed: %s", self._member.group, error)
+                    log.warning(
+                        "comet: group %s: commit failed: %s",
+                        self._member.group,
+                        error,
+                        extra={"group": self._member.group},
+                    )
             else:
                 waiters = self._once_more(pending, waiters, failed)
             finally:
@@ -152,7 +157,13 @@ class Commits:
             error = failed[tp] = error_from_pb(refused.error)
             if tp in pending:
                 if not isinstance(error, StaleGeneration) and not error.retriable:
-                    log.error("comet: group %s: commit of %s/%d refused: %s", member.group, *tp, error)
+                    log.error(
+                        "comet: group %s: commit of %s/%d refused: %s",
+                        member.group,
+                        *tp,
+                        error,
+                        extra={"group": member.group},
+                    )
                 member.refused_offset(tp, pending[tp].since, error)
         for topic in answer.topics:
             for entry in topic.offsets:
@@ -166,7 +177,12 @@ class Commits:
         problem: CometError | None = _closed() if task.cancelled() else None
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("comet: group %s: unexpected error in commits", self._member.group, exc_info=error)
+            log.error(
+                "comet: group %s: unexpected error in commits",
+                self._member.group,
+                exc_info=error,
+                extra={"group": self._member.group},
+            )
             problem = Internal(f"unexpected error in commits: {error!r}")
         if problem is not None:
             waiters, self._waiters = self._waiters, []

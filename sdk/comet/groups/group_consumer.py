@@ -187,7 +187,7 @@ class GroupConsumer(AssignedPartitions[T]):
             async with asyncio.timeout(limits.LEAVE_TIMEOUT_MS / 1000):
                 await self._commits.commit(self._due())
         except (CometError, TimeoutError) as error:
-            log.warning("comet: group %s: last commit failed: %r", self.group, error)
+            log.warning("comet: group %s: last commit failed: %r", self.group, error, extra={"group": self.group})
 
     async def __aenter__(self) -> Self:
         try:

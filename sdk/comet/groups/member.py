@@ -80,7 +80,12 @@ class Member:
             try:
                 await self.coordinator.request(leave, limits.LEAVE_TIMEOUT_MS)
             except CometError as error:
-                log.info("comet: group %s: Leave failed, so the session has to time out: %s", self.group, error)
+                log.info(
+                    "comet: group %s: Leave failed, so the session has to time out: %s",
+                    self.group,
+                    error,
+                    extra={"group": self.group},
+                )
         self._settle_first(Closed("the consumer was closed"))
 
     def _stop(self) -> None:
@@ -117,7 +122,7 @@ class Member:
                     raise
                 if self._first is not None and not self._first.done() and self.state.must_join:
                     raise  # to the caller of start; later joins are retried
-                log.warning("comet: group %s: join failed: %s", self.group, error)
+                log.warning("comet: group %s: join failed: %s", self.group, error, extra={"group": self.group})
                 self._act(self.state.refused(error))
                 await asyncio.sleep(backoff.next_s(error.retry_after_ms))
                 continue
@@ -156,7 +161,9 @@ class Member:
         if isinstance(error, Closed):
             return
         if not isinstance(error, CometError):
-            log.error("comet: group %s: unexpected error in joining", self.group, exc_info=error)
+            log.error(
+                "comet: group %s: unexpected error in joining", self.group, exc_info=error, extra={"group": self.group}
+            )
             error = Internal(f"unexpected error in joining group {self.group!r}: {error!r}")
         self._act(Changes(over=error))
 
@@ -200,7 +207,9 @@ class Member:
 
     def _moved(self, error: CometError) -> None:
         if self.state.phase is Phase.IN:
-            log.info("comet: group %s: looking up the coordinator again: %s", self.group, error)
+            log.info(
+                "comet: group %s: looking up the coordinator again: %s", self.group, error, extra={"group": self.group}
+            )
         self._act(self.state.disconnected())
 
     def check_membership(self, error: CometError) -> None:
@@ -216,7 +225,14 @@ class Member:
             named = ", ".join(f"{topic}/{partition}" for topic, partition in changes.lost)
             why = "the group no longer assigns them to this member" if changes.why is None else str(changes.why)
             held_up = self._watch.explain()
-            log.warning("comet: group %s: lost %s: %s%s", self.group, named, why, f"; {held_up}" if held_up else "")
+            log.warning(
+                "comet: group %s: lost %s: %s%s",
+                self.group,
+                named,
+                why,
+                f"; {held_up}" if held_up else "",
+                extra={"group": self.group},
+            )
         if changes.over is not None:
             self.state.phase = Phase.OVER
             self._stop()

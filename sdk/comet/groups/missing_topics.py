@@ -23,12 +23,12 @@ async def report_missing(
         try:
             found = await client.fetch(unread)
         except CometError as error:
-            log.info("comet: group %s: cannot look up its topics: %s", group, error)
+            log.info("comet: group %s: cannot look up its topics: %s", group, error, extra={"group": group})
         else:
             missing = [topic for topic in unread if topic not in found]
             if not missing:
                 return
-            log.warning("comet: group %s waits: %s", group, waits_for(missing))
+            log.warning("comet: group %s waits: %s", group, waits_for(missing), extra={"group": group})
         await asyncio.sleep(limits.MISSING_TOPIC_REPORT_MS / 1000)
 
 

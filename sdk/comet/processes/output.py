@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from comet.errors import Timeout
+from comet.processes.logs import message_in
 
 LINE_BYTES_MAX: Final = 64 << 20
 RELAYED_BYTES_MAX: Final = 64 << 10  # of a line; a longer one is passed on in parts
@@ -47,8 +48,8 @@ class PipeLines:
 
 
 class Relay:
-    """Passes the lines of a pipe on to our stderr, each with a prefix, and remembers the last ones. A thread of its
-    own reads, until the child and its children have closed the pipe."""
+    """Passes the lines of a pipe on to our stderr, text with a prefix, and remembers the last ones. A thread of its own
+    reads, until the child and its children have closed the pipe."""
 
     def __init__(self, pipe: IO[bytes], prefix: str) -> None:
         self.tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -61,9 +62,10 @@ class Relay:
         with self._pipe, suppress(ValueError):
             while line := self._pipe.readline(RELAYED_BYTES_MAX):
                 text = line.decode(errors="replace").rstrip()
-                self.tail.append(text)
+                message = message_in(text)
+                self.tail.append(message)
                 with suppress(OSError, ValueError):  # our own stderr is closed
-                    sys.stderr.write(f"{self._prefix}: {text}\n")
+                    sys.stderr.write(f"{self._prefix}: {text}\n" if message is text else f"{text}\n")
 
     def wait(self, within_s: float) -> None:
         """Returns when all lines have been passed on, or after a time: a grandchild may keep the pipe open."""
@@ -74,6 +76,8 @@ def log_lines(log: Path, start: int) -> list[str]:
     """The last lines of a log file, without empty ones, from an offset on."""
     with suppress(OSError), log.open("rb") as file:
         file.seek(max(start, log.stat().st_size - TAIL_BYTES))
-        lines = [line.strip()[:SHOWN_CHARS_MAX] for line in file.read().decode(errors="replace").splitlines()]
+        lines = [
+            message_in(line.strip())[:SHOWN_CHARS_MAX] for line in file.read().decode(errors="replace").splitlines()
+        ]
         return [line for line in lines if line]
     return []

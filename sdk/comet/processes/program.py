@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -10,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from comet.errors import CometError, InvalidArgument
+from comet.processes.logs import PROGRAM_TEXT, log_format_of, logs_json, set_up_logging
 
 
 async def until_stopped(work: Coroutine[Any, Any, None]) -> None:
@@ -35,12 +38,17 @@ async def until_first_ends(*parts: Coroutine[Any, Any, None]) -> None:
 
 
 def run(module: str, main: Callable[[], None]) -> None:
-    """Runs a program. A CometError is printed as one line, and gives exit code 1, or 2 for an invalid argument."""
+    """Runs a program, with its log. A CometError is logged as one line, and gives exit code 1, or 2 for an invalid
+    argument."""
     try:
+        set_up_logging("warning", log_format_of(os.environ), PROGRAM_TEXT)
         main()
     except (CometError, ExceptionGroup) as error:
         cause = _cause(error)
-        print(f"{module}: {cause}", file=sys.stderr, flush=True)  # noqa: T201 - what a terminal program does
+        if logs_json():
+            logging.getLogger(module).error("%s", cause)
+        else:
+            print(f"{module}: {cause}", file=sys.stderr, flush=True)  # noqa: T201 - what a terminal program does
         raise SystemExit(2 if isinstance(cause, InvalidArgument) else 1) from None
 
 

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from comet.errors import InvalidArgument
+from comet.processes.logs import LOG_FORMATS
 from comet.units import format_value, parse_bytes, parse_duration_ms, parse_number
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-_CHOICES: Final = {"level": LOG_LEVELS, "switch": ("yes", "no")}
+_CHOICES: Final = {"level": LOG_LEVELS, "log format": LOG_FORMATS, "switch": ("yes", "no")}
 _SWITCH: Final = {
     "true": True,
     "yes": True,
@@ -52,7 +53,7 @@ class Setting:
     """A row: one setting.
 
     `kind` says how text becomes a value: text, path, addresses, words, number, bytes, duration (in ms), seconds,
-    level, switch, or value, parsed by `parse` and formatted by `format`.
+    level, log format, switch, or value, parsed by `parse` and formatted by `format`.
     """
 
     name: str
@@ -132,9 +133,9 @@ class Setting:
                 )
             case "path":
                 return Path(text).expanduser() if text else None
-            case "level":
-                if text not in LOG_LEVELS:
-                    raise InvalidArgument(f"{self.name} must be one of {', '.join(LOG_LEVELS)}, not {text!r}")
+            case "level" | "log format":
+                if text not in self.choices:
+                    raise InvalidArgument(f"{self.name} must be one of {', '.join(self.choices)}, not {text!r}")
         return text
 
     def _within(self, number: int) -> int:

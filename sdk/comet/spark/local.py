@@ -277,7 +277,8 @@ def session(
 def _hush_py4j() -> None:
     """Silences py4j's log. If a JVM dies during a call, py4j raises an error and also logs it with two tracebacks;
     the caller's report is enough."""
-    logging.getLogger().addFilter(_not_of_py4j)
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(_not_of_py4j)  # it also uses the root logger
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:

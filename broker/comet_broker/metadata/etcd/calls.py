@@ -214,7 +214,11 @@ class Connection:
             return  # another call was faster
         self._cluster_id = self._cluster_id or status.header.cluster_id
         if status.header.cluster_id != self._cluster_id:
-            log.error("endpoint %s belongs to another etcd than the others, and is not used", member.endpoint)
+            log.error(
+                "endpoint %s belongs to another etcd than the others, and is not used",
+                member.endpoint,
+                extra={"address": member.endpoint},
+            )
             raise StoreUnavailable(f"{member.endpoint}: belongs to another etcd")
         member.known = True
         if not is_sound(status.version):
@@ -223,6 +227,7 @@ class Connection:
                 status.version,
                 member.endpoint,
                 " or ".join(f"{line[0]}.{line[1]}.{patch}" for line, patch in SOUND_VERSIONS.items()),
+                extra={"address": member.endpoint},
             )
 
     async def _metadata(self, member: EtcdMember, left_s: float) -> Metadata:
