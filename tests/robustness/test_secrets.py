@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 import comet
 from comet.cli._local_etcd import password_of
+from comet.processes.logs import LOG_FORMAT_VARIABLE, LOG_FORMATS
 from comet.wire.bearer import make_access_key
 from comet_gateway.http.auth import new_token
 from comet_web.pages import PAGES
@@ -46,8 +47,9 @@ DOCUMENTS: Final = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+@pytest.fixture(params=LOG_FORMATS)
+def world(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setenv(LOG_FORMAT_VARIABLE, request.param)
     found = World(tmp_path)
     found.broker.start()
     try:
@@ -168,6 +170,8 @@ async def test_no_secret_is_in_what_is_written_shown_or_passed_on(
     seen = world.secrets.seen
     assert {"file data.log", "file gateway.log", "page /topics", "arguments of processes"} <= seen.keys()
     assert len(seen["file data.log"]) > 1_000 and len(world.secrets.texts) >= 14
+    in_json = os.environ[LOG_FORMAT_VARIABLE] == "json"
+    assert all((b'{"ts":"' in seen[f"file {name}.log"]) == in_json for name in ("data", "gateway"))
     assert world.secrets.leaks() == {}
 
 

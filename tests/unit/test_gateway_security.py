@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +18,7 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.types import Message
 
 from comet.errors import InvalidArgument, TopicNotFound
+from comet.processes.logs import JsonLines
 from comet.settings.hosts import is_loopback
 from comet_gateway import GatewayConfig, create_app
 from comet_gateway.config import Limits
@@ -330,6 +333,55 @@ async def test_a_bug_is_logged_once_and_shown_to_nobody(caplog: pytest.LogCaptur
     assert "find-me" in record.getMessage()
     assert record.exc_info is not None
     assert record.exc_info[0] is ZeroDivisionError
+
+
+class Lines(logging.Handler):
+    """What a process would write in JSON."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[dict[str, Any]] = []
+        self.setFormatter(JsonLines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(json.loads(self.format(record)))
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = "00f067aa0ba902b7"
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "trace_id"),
+    [
+        (f"00-{TRACE}-{PARENT}-01", TRACE),
+        (f"00-{TRACE}-{PARENT}-00", TRACE),
+        (f"cc-{TRACE}-{PARENT}-01-what-is-to-come", TRACE),
+        (f"00-{TRACE}-{PARENT}-01-more", None),
+        (f"ff-{TRACE}-{PARENT}-01", None),
+        (f"00-{'0' * 32}-{PARENT}-01", None),
+        (f"00-{TRACE}-{'0' * 16}-01", None),
+        (f"00-{TRACE.upper()}-{PARENT}-01", None),
+        (f"00-{TRACE}x-{PARENT}-01", None),
+        ("", None),
+        ('x"}', None),
+    ],
+)
+async def test_what_is_logged_for_a_request_names_it_and_its_trace(traceparent: str, trace_id: str | None) -> None:
+    lines = Lines()
+    logging.getLogger("comet_gateway").addHandler(lines)
+    try:
+        with serving() as client:
+            headers = {"x-request-id": "find-me", "traceparent": traceparent}
+            await client.get("/v1/test/broken", headers=headers)
+            await client.get("/v1/test/broken", headers={"x-request-id": "bad id"})
+    finally:
+        logging.getLogger("comet_gateway").removeHandler(lines)
+    line, other = lines.found
+    assert (line["request_id"], line.get("trace_id"), line["level"]) == ("find-me", trace_id, "error")
+    assert (line["method"], line["path"]) == ("GET", "/v1/test/broken")
+    assert "ZeroDivisionError" in line["exception"]
+    assert other["request_id"] not in {"find-me", "bad id"} and "trace_id" not in other
 
 
 async def test_a_stream_that_breaks_off_is_left_unfinished(caplog: pytest.LogCaptureFixture) -> None:
