@@ -29,6 +29,7 @@ from comet.processes.logs import (
     message_in,
     set_up_logging,
 )
+from comet_gateway.http.problems import Problem
 
 HOSTILE = "evil\n2026-11-30 15:00:15,123 ERROR comet: forged\x1b[2J\x9b\u2028\u202e\r\x00\x7fend"
 
@@ -88,6 +89,7 @@ def test_an_error_gives_its_code_as_an_argument_and_as_an_exception() -> None:
     assert parsed(record("refused: %s", error)).items() >= fields.items()
     found = parsed(record("failed", exc_info=raised(error)))
     assert found.items() >= fields.items() and found["msg"] == "failed" and "secret" not in found
+    assert parsed(record("refused: %s", Problem("TOO_MANY_REQUESTS", "later")))["code"] == "TOO_MANY_REQUESTS"
     assert found["exception"].startswith("Traceback") and found["exception"].endswith("NotLeader: ask another")
 
 
