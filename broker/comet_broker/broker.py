@@ -537,6 +537,7 @@ class Broker:
 
     def refused(self, peer: str, error: CometError) -> None:
         """Called for a call without valid credentials, at any listener."""
+        self.meter.count_auth_failure(error)
         if self.audit is not None:
             self.audit.refused(peer, error)
 

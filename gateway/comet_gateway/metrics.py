@@ -12,12 +12,14 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 import comet
 
 ENDLESS: Final = "/stream"  # the end of paths whose answers are endless
 CONTENT_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
+OPENMETRICS: Final = "application/openmetrics-text"
 BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 Statistics = Callable[[], Mapping[str, Any]]
@@ -56,8 +58,12 @@ class Metrics(Collector):
         times[-1] += seconds
         self._sent[route] = self._sent.get(route, 0) + sent_bytes
 
-    def exposition(self) -> bytes:
-        return generate_latest(self._registry)
+    def exposition(self, accept: str = "") -> tuple[str, bytes]:
+        """The page with its content type: in the format OpenMetrics if the header Accept names it, else in Prometheus'
+        own."""
+        if OPENMETRICS in accept:
+            return openmetrics.CONTENT_TYPE_LATEST, openmetrics.generate_latest(self._registry)
+        return CONTENT_TYPE, generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
         yield _gauge("comet_gateway_info", "Version of the gateway.", [({"version": comet.__version__}, 1)])

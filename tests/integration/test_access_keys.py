@@ -44,6 +44,11 @@ class Keyed:
     def admin_key(self) -> Path:
         return self.folder / "security" / "admin.access-key"
 
+    @property
+    def auth_failures(self) -> dict[str, int]:
+        found: dict[str, int] = self.server.broker.statistics()["auth_failures"]
+        return found
+
     def bootstrap(self, key: Path) -> comet.Bootstrap:
         return comet.Bootstrap(self.server.address, ca=self.ca, access_key=key)
 
@@ -132,6 +137,7 @@ async def test_without_a_key_nothing_but_the_health_answers(broker: Keyed, monke
                 assert await stream.read() is not grpc.aio.EOF
                 assert await stream.read() is grpc.aio.EOF
             assert await stream.code() is expected, call
+    assert broker.auth_failures["missing"] >= 4
 
 
 async def test_a_revoked_key_ends_its_streams_and_no_others(broker: Keyed) -> None:
@@ -151,6 +157,7 @@ async def test_a_revoked_key_ends_its_streams_and_no_others(broker: Keyed) -> No
         print(f"refused {time.monotonic() - begin:.3f} s after it was revoked")
         await producer.publish(TOPIC, b"2")
         assert (await anext(kept_consumer)).value == b"2"
+    assert broker.auth_failures["unknown"] > 0
     again = await broker.admin.access.revoke_access_key(lost_id)
     assert not again.revoked and "nothing to do" in str(again)
 
@@ -170,6 +177,7 @@ async def test_an_expired_key_ends_its_streams(broker: Keyed) -> None:
     async with consumer:
         with pytest.raises(comet.CredentialsRefused, match="has expired"):
             await anext(consumer)
+    assert broker.auth_failures["expired"] > 0
 
 
 async def test_ten_rotations_under_load_fail_no_send(broker: Keyed) -> None:

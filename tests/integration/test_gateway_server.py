@@ -249,6 +249,9 @@ async def test_it_says_how_it_is() -> None:
         await client.get("/made/up/by/a/stranger")
         answer = await client.get("/metrics")
         assert answer.headers["content-type"].startswith("text/plain")
+        openmetrics = await client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+        assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+        assert openmetrics.text.endswith("# EOF\n")
         families = {family.name: family for family in text_string_to_metric_families(answer.text)}
         requests = {
             (one.labels["method"], one.labels["route"], one.labels["status"]): one.value

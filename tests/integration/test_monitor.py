@@ -69,6 +69,16 @@ async def test_it_shows_what_clients_do(tmp_path: Path) -> None:
         assert found["comet_broker_received_bytes_total", ()] > 1_000
         assert found["comet_broker_controller", ()] == 1
         assert found["comet_broker_disk_free_bytes", ()] > 0
+        assert found["comet_broker_registered", ()] == 1
+        assert found["comet_cluster_brokers", ()] == 1
+        assert found["comet_cluster_partitions_offline", ()] == 0
+
+
+async def test_a_scraper_may_ask_for_openmetrics(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (_, client):
+        answer = await client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+        assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+        assert answer.text.endswith("# EOF\n")
 
 
 async def test_it_says_whether_it_is_well(tmp_path: Path) -> None:
@@ -164,7 +174,7 @@ async def test_silent_connections_take_no_place_from_probes(tmp_path: Path) -> N
 
 async def test_scrapes_that_hang_leave_places_to_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = threading.Event()
-    monkeypatch.setattr(prometheus, "exposition", lambda _: b"" if made.wait(PATIENCE_S) else b"late")
+    monkeypatch.setattr(prometheus, "exposition", lambda *_: ("", b"" if made.wait(PATIENCE_S) else b"late"))
     async with watched(tmp_path) as (server, client):
         scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(METRICS_MAX)]
         try:

@@ -78,7 +78,7 @@ async def test_a_limited_producer_is_slowed_down_and_its_neighbour_is_not(
 
 
 def page(broker: Keyed) -> bytes:
-    return exposition(broker.server.broker.statistics())
+    return exposition(broker.server.broker.statistics())[1]
 
 
 async def test_a_limited_consumer_is_slowed_down_and_its_neighbour_is_not(broker: Keyed) -> None:

@@ -10,7 +10,7 @@ import pytest
 from comet import records
 from comet.records import ROUNDS_MAX, CompactionPlan, CompactionRound
 from comet.settings.topic import CleanupPolicy, TopicConfig
-from comet_broker.core.compaction import LastPlan, plan_compaction
+from comet_broker.core.compaction import LastPlan, overdue_us, plan_compaction
 from comet_broker.core.retention import SegmentFacts
 from comet_broker.storage import rewrite
 from comet_broker.storage.compaction import DamagedSource
@@ -61,6 +61,14 @@ def test_young_segments_wait_and_old_ones_do_not() -> None:
     little = segments(100, 1, age_s=5)
     assert plan_compaction(little, replace(COMPACT, max_compaction_lag_ms=6_000), NOW, 200, last(100)) is None
     assert end_of(plan_compaction(little, replace(COMPACT, max_compaction_lag_ms=4_000), NOW, 200, last(100))) == 200
+
+
+def test_compaction_is_overdue_by_its_oldest_segment_without_a_plan() -> None:
+    old, config = segments(10, 10, age_s=5), replace(COMPACT, max_compaction_lag_ms=4_000)
+    assert overdue_us(old, config, NOW, 0) == 1_000_000
+    assert overdue_us(old, config, NOW, old[-1].next_offset) == 0, "a plan covers all"
+    assert overdue_us(old, replace(config, max_compaction_lag_ms=6_000), NOW, 0) == 0
+    assert overdue_us(old, COMPACT, NOW, 0) == 0, "without a limit"
 
 
 def test_tombstones_go_a_while_after_the_first_plan_that_met_them() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from comet_broker.memory.in_flight import InFlight
+from comet_broker.metrics.families import OTHERS
 from comet_broker.metrics.histogram import BUCKETS, Durations
-from comet_broker.metrics.prometheus import OTHERS, TOPICS_MAX, exposition
+from comet_broker.metrics.prometheus import CONTENT_TYPE, OPENMETRICS, exposition
+from comet_broker.metrics.topic_metrics import TOPICS_MAX
 
 
 def partition(topic: str, **changed: Any) -> dict[str, Any]:
@@ -17,6 +20,12 @@ def partition(topic: str, **changed: Any) -> dict[str, Any]:
         "leader": True,
         "in_sync": [1, 2],
         "replicas": 2,
+        "min_insync": 2,
+        "compaction_behind_s": 0.0,
+        "compactions": 1,
+        "compaction_read_bytes": 500,
+        "compacted_records": 4,
+        "compaction_kept_records": 6,
         "followers": {"2": 0},
         "failed": "",
         "conflict": "",
@@ -43,6 +52,10 @@ def statistics(**changed: Any) -> dict[str, Any]:
         "certificates": {"clients": 5_000_000, "brokers": 7_000_000},
         "controller": {"acting": True},
         "metadata": {"trusted": True},
+        "registered": True,
+        "cluster": {"brokers": 3, "partitions": 8, "partitions_offline": 1},
+        "auth_failures": {"expired": 4},
+        "shares": {"partitions": []},
         "session_count": 3,
         "received_bytes": 7,
         "sent_bytes": 8,
@@ -59,7 +72,13 @@ def statistics(**changed: Any) -> dict[str, Any]:
         "followers": [{}],
         "links": [{"following": 1, "wanted": 2}],
         "coordinates": [],
-        "filters": {"seconds": 1.5, "examined_bytes": 4_096, "unfiltered_batches": 2},
+        "filters": {
+            "seconds": 1.5,
+            "examined_bytes": 4_096,
+            "examined_records": 90,
+            "skipped_records": 60,
+            "unfiltered_batches": 2,
+        },
         "schedules": {
             "partitions": [{"schedules": 3, "due": 1, "late_s": 0.5}, {"schedules": 4, "due": 2, "late_s": 1.5}],
             "fired": 9,
@@ -80,7 +99,7 @@ def statistics(**changed: Any) -> dict[str, Any]:
 def shown(found: dict[str, Any]) -> dict[tuple[str, tuple[str, ...]], float]:
     """Every sample, by its name and the values of its labels."""
     samples = {}
-    for family in text_string_to_metric_families(exposition(found).decode()):
+    for family in text_string_to_metric_families(exposition(found)[1].decode()):
         assert family.documentation, family
         for one in family.samples:
             key = one.name, tuple(one.labels.values())
@@ -104,6 +123,7 @@ def test_topics_are_summed_over_their_partitions() -> None:
     assert found["comet_topic_partitions", ("quotes",)] == 3
     assert found["comet_topic_partitions_led", ("quotes",)] == 2
     assert found["comet_topic_partitions_under_replicated", ("quotes",)] == 1  # a follower cannot say that of its own
+    assert found["comet_topic_partitions_below_min_insync", ("quotes",)] == 1
     assert found["comet_topic_partitions_failed", ("quotes",)] == 1
     assert found["comet_topic_bytes", ("orders",)] == 900
     assert found["comet_broker_follower_lag_records", ("2",)] == 8
@@ -165,8 +185,43 @@ def test_security_is_watched() -> None:
     assert found["comet_broker_certificate_expiration_timestamp_seconds", ("brokers",)] == 7
     assert found["comet_broker_throttled_seconds_total", ("client:billing",)] == 2.5
     assert found["comet_broker_throttled_seconds_total", ("_others",)] == 0.5
+    assert found["comet_broker_auth_failures_total", ("expired",)] == 4
     assert found["comet_broker_audit_events_total", ("refused",)] == 5
     assert found["comet_broker_audit_dropped_total", ()] == 1
     plain = shown(statistics(insecure=False, certificates={}, audit={}))
     assert not [name for name, _ in plain if "audit" in name]
     assert plain["comet_broker_insecure", ()] == 0
+
+
+def test_compaction_is_summed_but_for_how_far_it_is_behind() -> None:
+    behind = [partition("kv", compaction_behind_s=seconds) for seconds in (3.0, 70.0, 0.0)]
+    many = [partition(f"t{number}", bytes=9_000) for number in range(TOPICS_MAX)]
+    found = shown(statistics(partitions=[*many, *behind]))
+    assert found["comet_topic_compaction_behind_seconds", (OTHERS,)] == 70
+    found = shown(statistics(partitions=behind))
+    assert found["comet_topic_compaction_behind_seconds", ("kv",)] == 70
+    assert found["comet_topic_compaction_read_bytes_total", ("kv",)] == 1_500
+    assert found["comet_topic_compaction_kept_records", ("kv",)] == 18
+
+
+def test_share_groups_are_summed_over_their_partitions() -> None:
+    one = {"group": "work", "topic": "orders", "in_flight": 2, "acknowledged": 5, "redelivered": 1, "dropped": 0}
+    found = shown(statistics(shares={"partitions": [one | {"dead_lettered": 3}, one | {"dead_lettered": 4}]}))
+    assert found["comet_share_group_dead_lettered_records_total", ("work", "orders")] == 7
+    assert found["comet_share_group_in_flight_records", ("work", "orders")] == 4
+
+
+def test_the_cluster_is_as_this_broker_sees_it() -> None:
+    found = shown(statistics())
+    assert found["comet_cluster_partitions_offline", ()] == 1
+    assert found["comet_cluster_brokers", ()] == 3
+    assert found["comet_broker_registered", ()] == 1
+
+
+def test_the_page_is_openmetrics_for_those_who_take_it() -> None:
+    accept = f"{OPENMETRICS};version=1.0.0,text/plain;version=0.0.4;q=0.5"
+    kind, page = exposition(statistics(partitions=[partition("quotes")]), accept)
+    assert kind.startswith(OPENMETRICS)
+    families = {family.name: family for family in openmetrics_families(page.decode())}
+    assert families["comet_topic_appended_records"].samples[0].value == 10
+    assert exposition(statistics(), "text/html")[0] == CONTENT_TYPE

@@ -62,7 +62,8 @@ class Credentials:
     def _holder(self, metadata: Metadata) -> CredentialHolder:
         given = next((value for name, value in metadata if name == HEADER), None)
         if given is None:
-            raise CredentialsRefused(f"this broker requires {self._taken}, and the call has none")
+            message = f"this broker requires {self._taken}, and the call has none"
+            raise CredentialsRefused(message, details={"reason": "missing"})
         text = given.decode("ascii", errors="replace") if isinstance(given, bytes) else given
         if text.startswith(SCHEME):
             text = text.removeprefix(SCHEME)

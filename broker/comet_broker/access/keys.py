@@ -64,9 +64,11 @@ class AccessKeys:
         if found is None and self._revision is None:
             raise Unavailable("the access keys of the cluster are not loaded yet", retry_after_ms=200)
         if found is None or not hmac.compare_digest(digest_of(text).hex(), found.sha256):
-            raise CredentialsRefused(f"the access key {key_id} is not known: it may have been revoked")
+            message = f"the access key {key_id} is not known: it may have been revoked"
+            raise CredentialsRefused(message, details={"reason": "unknown"})
         if found.has_expired(self._clock.wall_us()):
-            raise CredentialsRefused(f"the access key {key_id} of {found.principal} has expired")
+            message = f"the access key {key_id} of {found.principal} has expired"
+            raise CredentialsRefused(message, details={"reason": "expired"})
         return CredentialHolder(found.principal, found.id, found.expires_us)
 
     # ---- changes

@@ -96,7 +96,8 @@ class Tokens:
             if len(self._known) > REMEMBERED_MAX:
                 self._known.popitem(last=False)
         if found.expires_us <= self._clock.wall_us():
-            raise CredentialsRefused(f"the token of {found.principal} has expired: its client needs a new one")
+            message = f"the token of {found.principal} has expired: its client needs a new one"
+            raise CredentialsRefused(message, details={"reason": "expired"})
         return found
 
     def _verified(self, text: str) -> CredentialHolder:

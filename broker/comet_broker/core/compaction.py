@@ -65,6 +65,19 @@ def _too_old(new: Sequence[SegmentFacts], config: TopicConfig, now_us: int) -> b
     return most != NO_LIMIT and bool(new) and now_us - new[0].last_append_us >= most * 1000
 
 
+def overdue_us(segments: Sequence[SegmentFacts], config: TopicConfig, now_us: int, clean_end: int) -> int:
+    """How long the oldest full segment that no plan covers is older than `max_compaction_lag_ms`; 0: it is not.
+
+    >>> old = [SegmentFacts(0, 100, bytes=10, last_append_us=0), SegmentFacts(100, 200, bytes=10, last_append_us=0)]
+    >>> overdue_us(old, TopicConfig(max_compaction_lag_ms=1_000), now_us=5_000_000, clean_end=100)
+    4000000
+    """
+    new = [one for one in segments if one.base_offset < one.next_offset and one.next_offset > clean_end]
+    if not new or config.max_compaction_lag_ms == NO_LIMIT:
+        return 0
+    return max(now_us - new[0].last_append_us - config.max_compaction_lag_ms * 1000, 0)
+
+
 def _tombstones_end(config: TopicConfig, now_us: int, last: LastPlan | None) -> int:
     """Below it, tombstones were met long enough ago."""
     if last is None:

@@ -21,6 +21,8 @@ class FilterTime:
     def __init__(self, clock: Clock, percent: int) -> None:
         self.spent_s = 0.0  # in all, charged or not
         self.examined_bytes = 0
+        self.examined_records = 0
+        self.skipped_records = 0  # of them, those that were not sent
         self.unfiltered_batches = 0  # sent as they are, since no time was left
         self._clock = clock
         self._share = percent / 100
@@ -47,6 +49,8 @@ class FilterTime:
         return {
             "seconds": self.spent_s,
             "examined_bytes": self.examined_bytes,
+            "examined_records": self.examined_records,
+            "skipped_records": self.skipped_records,
             "unfiltered_batches": self.unfiltered_batches,
         }
 

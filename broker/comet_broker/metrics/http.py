@@ -62,7 +62,7 @@ class Monitor:
         self._answering: set[asyncio.Task[None]] = set()
         self._silent: dict[asyncio.Task[None], None] = {}  # of them, those without a request, the oldest first
         self._scrapes = 0
-        self._page: asyncio.Task[bytes] | None = None  # one page serves all requests that arrive while it is made
+        self._pages: dict[bool, asyncio.Task[tuple[str, bytes]]] = {}  # by format; one serves all that ask meanwhile
         self.port = 0
 
     async def listen(self, host: str, port: int) -> None:
@@ -121,7 +121,7 @@ class Monitor:
                 writer, method, HTTPStatus.UNAUTHORIZED, JSON, _json({"status": f"/metrics needs the token: {how}"})
             )
         elif path == "/metrics":
-            await self._scrape(writer, method)
+            await self._scrape(writer, method, _header(headers, b"accept").decode("latin-1"))
         else:
             await _send(writer, method, *self._answer(method, path, sees_names=sees_names))
 
@@ -136,13 +136,10 @@ class Monitor:
     def _may_see_names(self, headers: list[bytes], peer: str) -> bool:
         if self._open or is_loopback(peer):
             return True
-        for header in headers:
-            name, _, value = header.partition(b":")
-            if name.strip().lower() == b"authorization" and self._token:
-                return hmac.compare_digest(value.strip(), b"Bearer " + self._token.encode())
-        return False
+        given = _header(headers, b"authorization")
+        return bool(self._token) and hmac.compare_digest(given, b"Bearer " + self._token.encode())
 
-    async def _scrape(self, writer: asyncio.StreamWriter, method: str) -> None:
+    async def _scrape(self, writer: asyncio.StreamWriter, method: str, accept: str) -> None:
         if method not in METHODS:
             await _send(writer, method, *_NOT_ALLOWED)
             return
@@ -152,10 +149,13 @@ class Monitor:
             return
         self._scrapes += 1
         try:
-            if self._page is None or self._page.done():
-                self._page = asyncio.create_task(asyncio.to_thread(prometheus.exposition, self._statistics()))
-            body = await asyncio.shield(self._page)
-            await _send(writer, method, HTTPStatus.OK, prometheus.CONTENT_TYPE, body)
+            form = prometheus.OPENMETRICS in accept
+            page = self._pages.get(form)
+            if page is None or page.done():
+                making = asyncio.to_thread(prometheus.exposition, self._statistics(), accept)
+                page = self._pages[form] = asyncio.create_task(making)
+            kind, body = await asyncio.shield(page)
+            await _send(writer, method, HTTPStatus.OK, kind, body)
         finally:
             self._scrapes -= 1
 
@@ -171,6 +171,15 @@ class Monitor:
         text = "not ready" if reasons else "ready"
         details = {"reasons": reasons, "degraded": self._degraded()} if sees_names else {}
         return status, JSON, _json({"status": text, **details})
+
+
+def _header(headers: list[bytes], wanted: bytes) -> bytes:
+    """The value of a header, the first of its name; empty if there is none."""
+    for header in headers:
+        name, _, value = header.partition(b":")
+        if name.strip().lower() == wanted:
+            return value.strip()
+    return b""
 
 
 async def _send(writer: asyncio.StreamWriter, method: str, status: HTTPStatus, kind: str, body: bytes) -> None:

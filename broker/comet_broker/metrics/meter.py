@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from comet.errors import CometError
+from comet.errors import CometError, Forbidden, Unavailable
 from comet_broker.metrics.histogram import Durations
 
 
@@ -13,6 +13,7 @@ class RequestMeter:
 
     def __init__(self) -> None:
         self.errors: Counter[str] = Counter()  # answered with an error, by code
+        self.auth_failures: Counter[str] = Counter()  # calls without valid credentials, by reason
         self.refused_silently = 0  # batches sent with acks=0 that could not be written
         self.ack_durations = Durations()  # of batches: from the append to the acknowledgement
         self.deliver_durations = Durations()  # of some deliveries from memory: from the append to the client
@@ -20,3 +21,15 @@ class RequestMeter:
 
     def count_error(self, error: CometError) -> None:
         self.errors[error.code] += 1
+
+    def count_auth_failure(self, error: CometError) -> None:
+        """Counts a call without valid credentials, at any listener."""
+        self.auth_failures[_auth_failure(error)] += 1
+
+
+def _auth_failure(error: CometError) -> str:
+    if isinstance(error, Unavailable):
+        return "unavailable"  # they cannot be verified yet
+    if isinstance(error, Forbidden):
+        return "certificate"  # at the brokers' listener
+    return error.details.get("reason", "invalid")

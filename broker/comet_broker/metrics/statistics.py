@@ -12,6 +12,7 @@ from comet_broker import settings
 from comet_broker.cluster.membership import Membership
 from comet_broker.cluster.store_guard import StoreGuard
 from comet_broker.cluster.view import ClusterView
+from comet_broker.core.cluster import NO_BROKER, ClusterState
 from comet_broker.core.tail import TailBudget
 from comet_broker.env import Env
 from comet_broker.failures import Failures, Kind
@@ -67,6 +68,7 @@ class BrokerStatistics:
         return {
             **self.summary(),
             "sessions": self.sessions.statistics(),
+            "cluster": cluster(self.view.state),
             "partitions": every(self.topics.by_handle.values(), self.env.failures),
             "unknown_folders": list(self.topics.unknown_folders),
             "settings": settings.described(self.env.config),
@@ -94,6 +96,7 @@ class BrokerStatistics:
             "deliveries": meter.deliver_durations.statistics(),
             **self.recorder.statistics(),
             "broker_epoch": self.membership.broker_epoch,
+            "registered": self.membership.alive(),
             "metadata_revision": self.view.state.revision,
             "metadata": self.guard.statistics(),
             "totals": total,
@@ -101,6 +104,7 @@ class BrokerStatistics:
             "tail_bytes": self.tail_budget.used_bytes,
             "free_bytes": self.files.free_bytes(),
             "errors": dict(meter.errors),
+            "auth_failures": dict(meter.auth_failures),
             "refused_silently": meter.refused_silently,
             "problems": {name: error.message for name, error in self.topics.problems.items()},
             "failed_tasks": list(tasks.failed),
@@ -132,6 +136,16 @@ def status(
         in_bytes_rate=in_bytes_rate,
         last_us=partition.log.segments.last_append_us,
     )
+
+
+def cluster(state: ClusterState) -> dict[str, int]:
+    """The cluster in the broker's view."""
+    partitions = state.partitions.values()
+    return {
+        "brokers": len(state.brokers),
+        "partitions": len(partitions),
+        "partitions_offline": sum(one.value.leader == NO_BROKER for one in partitions),
+    }
 
 
 def totals(partitions: Iterable[Partition]) -> dict[str, int]:
@@ -176,6 +190,8 @@ def statistics(partition: Partition) -> dict[str, Any]:
         "in_sync": [] if partition.state is None else sorted(partition.state.in_sync),
         "conflict": "" if partition.follower.conflict is None else str(partition.follower.conflict),
         "replicas": 0 if partition.state is None else len(partition.state.holders),
+        "min_insync": partition.log.config.min_insync,
+        "compaction_behind_s": partition.housekeeping.compaction.behind_s(),
         "followers": _behind(partition),
         "committed": partition.committed,
         "high_watermark": partition.high_watermark,

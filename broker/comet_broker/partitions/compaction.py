@@ -22,7 +22,7 @@ from typing import Final, Protocol, TypeVar
 
 from comet import records
 from comet.errors import CometError, Unavailable
-from comet_broker.core.compaction import LastPlan, plan_compaction
+from comet_broker.core.compaction import LastPlan, overdue_us, plan_compaction
 from comet_broker.core.watermarks import Watermarks
 from comet_broker.partitions.context import PartitionContext, Replica
 from comet_broker.partitions.flushing import Flushing
@@ -92,6 +92,16 @@ class PartitionCompaction:
         ):
             self._idle.clear()
             partition.context.tasks.spawn(self._run(), f"compact {partition}")
+
+    def behind_s(self) -> float:
+        """How long compaction is overdue: since the plan that is due, or since `max_compaction_lag_ms` was exceeded."""
+        storage = self._partition.log
+        if not storage.config.compacts:
+            return 0.0
+        notes, now_us = storage.compaction.notes, self._partition.context.clock.wall_us()
+        due_us = now_us if notes.due is None else notes.due.plan.now_us
+        overdue = overdue_us(storage.segments.facts()[:-1], storage.config, now_us, notes.clean_end)
+        return max(now_us - due_us, overdue, 0) / 1e6
 
     # ---- the leader's part
 
@@ -189,6 +199,7 @@ class PartitionCompaction:
                     await self._swap_in(done, begun.clean_end)
                 elif self._partition_closed():
                     return
+                compaction.read_bytes += begun.read_bytes - read_bytes
                 await asyncio.sleep((begun.read_bytes - read_bytes) / context.compaction_rate)
                 read_bytes = begun.read_bytes
             await self._end(begun)

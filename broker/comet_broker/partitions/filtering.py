@@ -131,6 +131,8 @@ class FilteredDelivery:
         except CorruptBatch:  # the reader reports it
             self._add(stored)
             return
+        self._time.examined_records += len(batch)
+        self._time.skipped_records += len(batch) - len(rows)
         if len(rows) == len(batch) and rows:
             self._add(stored)
         elif rows:

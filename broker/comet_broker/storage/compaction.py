@@ -57,7 +57,15 @@ class Round:
     def applied(self) -> AppliedPlan:
         result, work = self._rewriting.result, self._work
         removed = result.records_before - result.records_after
-        return AppliedPlan(self._offset, work.plan.clean_end, work.log_start, result.digest, result.tombstones, removed)
+        return AppliedPlan(
+            self._offset,
+            work.plan.clean_end,
+            work.log_start,
+            result.digest,
+            result.tombstones,
+            removed,
+            result.records_after,
+        )
 
     def release(self) -> None:
         """Ends the round; on a worker."""
@@ -74,6 +82,7 @@ class Compaction:
         sync_state: SyncState,
     ) -> None:
         self.rounds = 0
+        self.read_bytes = 0
         self.removed_records = 0
         self.rewrites = 0  # of segments: each changes what a follower of this log copies
         self._noted = False  # what is committed, for the round under way
@@ -86,6 +95,12 @@ class Compaction:
     @property
     def notes(self) -> CompactionNotes:
         return self._state.compaction
+
+    @property
+    def kept_records(self) -> int:
+        """The records that the last round has left: about one for each key."""
+        applied = self.notes.applied
+        return 0 if applied is None else applied.kept
 
     def begin(self, committed: int, memory_bytes: int) -> Round | None:
         """A round for the plan that is due; None if there is none, or not yet. Raises DiskFull, LimitExceeded or

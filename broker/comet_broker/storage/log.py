@@ -289,6 +289,8 @@ class Log:
             "lost_ranges": len(self.lost),
             "compactions": self.compaction.rounds,
             "compacted_records": self.compaction.removed_records,
+            "compaction_read_bytes": self.compaction.read_bytes,
+            "compaction_kept_records": self.compaction.kept_records,
             "failed": state.failed.message if state.failed is not None else "",
             "derived_failures": self.durability.sync_state.derived_failures,
             "recovered_clean": self.recovered.clean,

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field
 
-from comet_gateway import metrics
 from comet_gateway.schemas.common import Model
 
 router = APIRouter(tags=["operations"])
@@ -60,4 +59,5 @@ _TEXT: dict[str, Any] = {"schema": {"type": "string"}, "example": "comet_gateway
 )
 async def show_metrics(request: Request) -> Response:
     """Gets metrics of requests, latencies, connections and deliveries. Brokers have those of topics and groups."""
-    return Response(request.app.state.metrics.exposition(), media_type=metrics.CONTENT_TYPE)
+    kind, page = request.app.state.metrics.exposition(request.headers.get("accept", ""))
+    return Response(page, media_type=kind)
