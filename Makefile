@@ -52,8 +52,9 @@ fuzz: $(READY)  ## Fuzz the decoder of record batches: make fuzz FUZZ_SECONDS=60
 proto: $(READY)  ## Generate the code of the protocol again
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=sdk --pyi_out=sdk --grpc_python_out=sdk $(PROTOS)
 
-generate: $(READY)  ## Generate the synchronous SDK again
+generate: $(READY)  ## Generate the synchronous SDK and the dashboards again
 	$(BIN)/python scripts/generate.py
+	$(BIN)/python scripts/dashboards.py
 
 lock: $(READY)  ## Lock the dependencies with hashes again: make lock ARGS=--upgrade for newer versions
 	scripts/lock $(BIN)/python $(ARGS)
