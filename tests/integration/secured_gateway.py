@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
 
 from comet.types import AUDIT_TOPIC
-from comet_gateway.config import GatewayConfig
+from comet_gateway.config import GatewayConfig, Limits
 from comet_gateway.http.auth import new_token
 from tests.integration.live_gateway import PATIENCE_S, Gateway, serving
 from tests.integration.test_access_keys import Keyed, keyed
@@ -35,17 +36,27 @@ class Secured:
 
 
 @asynccontextmanager
-async def secured(folder: Path, *, key: str = "") -> AsyncIterator[Secured]:
-    """The gateway is a superuser, or presents an access key of the principal `key`. Ready once the log is there."""
+async def secured(
+    folder: Path, *, key: str = "", limits: Limits | None = None, **settings: Any
+) -> AsyncIterator[Secured]:
+    """The gateway is a superuser, or presents an access key of the principal `key`. `settings` are the broker's.
+
+    Ready once the log is there."""
     made = {role: new_token(role, role) for role in ("viewer", "operator", "admin")}
     tokens = folder / "tokens.toml"
     tokens.write_text("".join(row for _, row in made.values()))
-    async with keyed(folder) as broker:
+    async with keyed(folder, **settings) as broker:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COMET_CLIENT_CA", str(broker.ca))
             presented = broker.admin_key if not key else (await broker.key("gateway.key", key))[0]
             patch.setenv("COMET_CLIENT_ACCESS_KEY", str(presented))
-            config = GatewayConfig(bootstrap=broker.server.address, port=0, tokens_file=str(tokens), drain_s=5)
+            config = GatewayConfig(
+                bootstrap=broker.server.address,
+                port=0,
+                tokens_file=str(tokens),
+                limits=limits or Limits(),
+                drain_s=5,
+            )
             async with serving(config) as server:
                 gateway = Gateway(broker.server.address, server.url, server)
 

@@ -67,7 +67,7 @@ class Keyed:
 
 
 @asynccontextmanager
-async def keyed(folder: Path) -> AsyncIterator[Keyed]:
+async def keyed(folder: Path, **settings: Any) -> AsyncIterator[Keyed]:
     authority = Authority.create(folder / "security", "comet")
     issued = authority.issue_broker(1, ["127.0.0.1"])
     admin_key = add_access_key(folder / "security", "admin")
@@ -79,6 +79,7 @@ async def keyed(folder: Path) -> AsyncIterator[Keyed]:
         access_keys=brokers_file(folder / "security"),
         superusers=("client:admin",),
         drain_grace_ms=100,
+        **settings,
     )
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(Server(config))

@@ -27,16 +27,23 @@ WELL_S_MAX: Final = 60.0
 
 
 class ClusterProcesses:
-    """Owned by one run. Brokers keep their ports and folders over restarts."""
+    """Owned by one run. Brokers keep their ports and folders over restarts. With `metrics` they serve /metrics."""
 
-    def __init__(self, folder: Path, etcd: Etcd, brokers: int, options: tuple[str, ...]) -> None:
+    def __init__(
+        self, folder: Path, etcd: Etcd, brokers: int, options: tuple[str, ...], *, metrics: bool = False
+    ) -> None:
         self.folder = folder
         self.etcd = etcd
+        self.metrics_ports = {number: free_port() if metrics else 0 for number in range(1, brokers + 1)}
         self.brokers = {
             number: BrokerProcess(
                 folder / f"broker-{number}",
                 port=free_port(),
-                options=("--id", str(number), "--etcd", etcd.endpoint, "--default-replicas", str(brokers), *options),
+                options=(
+                    *("--id", str(number), "--etcd", etcd.endpoint, "--default-replicas", str(brokers)),
+                    *("--metrics-port", str(self.metrics_ports[number])),
+                    *options,
+                ),
             )
             for number in range(1, brokers + 1)
         }
@@ -161,11 +168,16 @@ def log_bytes(data: Path, spec: TopicSpec, index: int) -> bytes:
 
 @contextlib.asynccontextmanager
 async def cluster(
-    folder: Path, *, brokers: int = 3, options: tuple[str, ...] = (), links: Transport | None = None
+    folder: Path,
+    *,
+    brokers: int = 3,
+    options: tuple[str, ...] = (),
+    links: Transport | None = None,
+    metrics: bool = False,
 ) -> AsyncIterator[ClusterProcesses]:
     """A running cluster that is gone afterwards, whatever happens."""
     etcd = Etcd.start(folder / "etcd")
-    one = ClusterProcesses(folder, etcd, brokers, options)
+    one = ClusterProcesses(folder, etcd, brokers, options, metrics=metrics)
     async with contextlib.AsyncExitStack() as stack:
         try:
             if links is not None:
