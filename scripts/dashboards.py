@@ -186,9 +186,9 @@ DASHBOARDS: Final = {
                 {rate("comet_topic_compaction_read_bytes_total", "topic"): "{{topic}} read"},
             ),
             Panel(
-                "Records kept by compaction",
+                "Records that compaction left",
                 "short",
-                {"max by (topic) (comet_topic_compaction_kept_records)": "{{topic}}"},
+                {"max by (topic) (comet_topic_compaction_remaining_records)": "{{topic}}"},
                 "About one for each key.",
             ),
             Panel(

@@ -25,7 +25,7 @@ def partition(topic: str, **changed: Any) -> dict[str, Any]:
         "compactions": 1,
         "compaction_read_bytes": 500,
         "compacted_records": 4,
-        "compaction_kept_records": 6,
+        "compaction_remaining_records": 6,
         "followers": {"2": 0},
         "failed": "",
         "conflict": "",
@@ -201,7 +201,7 @@ def test_compaction_is_summed_but_for_how_far_it_is_behind() -> None:
     found = shown(statistics(partitions=behind))
     assert found["comet_topic_compaction_behind_seconds", ("kv",)] == 70
     assert found["comet_topic_compaction_read_bytes_total", ("kv",)] == 1_500
-    assert found["comet_topic_compaction_kept_records", ("kv",)] == 18
+    assert found["comet_topic_compaction_remaining_records", ("kv",)] == 18
 
 
 def test_share_groups_are_summed_over_their_partitions() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import OF_MACOS, ON_PATH, ChromiumNotFound, find_chromium
+from tests.deploy.prometheus_server import ProgramNotFound, find_program
 from tests.integration import proxies
 from tests.tidy.tree import ROOT
 
@@ -120,6 +121,30 @@ def test_a_proxy_is_one_that_runs(machine: Path, monkeypatch: pytest.MonkeyPatch
         proxies.find_proxy("envoy")
     with pytest.raises(proxies.ProxyNotFound, match="install the package nginx"):
         proxies.find_proxy("nginx")
+
+
+def test_a_promtool_is_one_that_runs(machine: Path) -> None:
+    with pytest.raises(ProgramNotFound, match=r"promtool was not found; .*install the package prometheus"):
+        find_program("promtool")
+    there = stub(machine / "promtool", WORKS)
+    assert find_program("promtool") == str(there)
+    stub(there, 'echo "exec format error" >&2; exit 126')
+    with pytest.raises(ProgramNotFound, match=r"exec format error; .*install the package prometheus"):
+        find_program("promtool")
+
+
+def test_root_gets_prometheus_from_the_system_and_no_service_is_started(machine: Path) -> None:
+    stub(machine / "id", "echo 0")
+    stub(machine / "apt-get", f'echo "$RUNLEVEL $*" >>{machine}/apt; touch {machine}/installed')
+    python = stub(machine / "python", f"[ -e {machine}/installed ] || {{ echo 'install the package' >&2; exit 1; }}")
+    done = run(ROOT / "scripts/promtool", python)
+    assert done.returncode == 0
+    assert "1 install -y -qq --no-install-recommends prometheus" in (machine / "apt").read_text()
+    (machine / "installed").unlink()
+    stub(machine / "id", "echo 1000")
+    done = run(ROOT / "scripts/promtool", python)
+    assert done.returncode == 1
+    assert "install the package" in done.stderr
 
 
 @pytest.mark.parametrize("root", [True, False])

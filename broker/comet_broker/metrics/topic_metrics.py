@@ -47,12 +47,12 @@ _TOPIC_GAUGES: Final = {
     "readers": ("comet_topic_readers", "Subscriptions to the topic's partitions here."),
     "acks_waiting": ("comet_topic_acks_waiting", "Batches that wait for their acknowledgement."),
     "transactions_waiting": ("comet_topic_transactions_waiting", "Transactions that wait for their coordinator."),
-    "compaction_kept_records": (
-        "comet_topic_compaction_kept_records",
-        "Records that the last compaction here has kept: about one for each key.",
+    "compaction_remaining_records": (
+        "comet_topic_compaction_remaining_records",
+        "Records that the last compaction here has left: about one for each key.",
     ),
 }
-_TOPIC_SUMS: Final = ("bytes", "readers", "acks_waiting", "transactions_waiting", "compaction_kept_records")
+_TOPIC_SUMS: Final = ("bytes", "readers", "acks_waiting", "transactions_waiting", "compaction_remaining_records")
 _SHARED: Final = {
     "acknowledged": ("comet_share_group_acknowledged_records", "Records that members have acknowledged."),
     "redelivered": ("comet_share_group_redelivered_records", "Records delivered again."),

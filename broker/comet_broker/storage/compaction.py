@@ -97,10 +97,10 @@ class Compaction:
         return self._state.compaction
 
     @property
-    def kept_records(self) -> int:
+    def remaining_records(self) -> int:
         """The records that the last round has left: about one for each key."""
         applied = self.notes.applied
-        return 0 if applied is None else applied.kept
+        return 0 if applied is None else applied.remaining
 
     def begin(self, committed: int, memory_bytes: int) -> Round | None:
         """A round for the plan that is due; None if there is none, or not yet. Raises DiskFull, LimitExceeded or

@@ -23,7 +23,7 @@ class AppliedPlan(msgspec.Struct, frozen=True):
     digest: int
     tombstones: int  # that stayed
     removed: int  # records
-    kept: int = 0  # records
+    remaining: int = 0  # records
 
 
 class PlanInLog(msgspec.Struct, frozen=True):

@@ -290,7 +290,7 @@ class Log:
             "compactions": self.compaction.rounds,
             "compacted_records": self.compaction.removed_records,
             "compaction_read_bytes": self.compaction.read_bytes,
-            "compaction_kept_records": self.compaction.kept_records,
+            "compaction_remaining_records": self.compaction.remaining_records,
             "failed": state.failed.message if state.failed is not None else "",
             "derived_failures": self.durability.sync_state.derived_failures,
             "recovered_clean": self.recovered.clean,
