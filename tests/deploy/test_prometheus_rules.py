@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -28,6 +30,7 @@ from tests.waiting import until, until_answered
 
 PATIENCE_S: Final = 30.0
 OF_A_CLUSTER: Final = "comet_broker_follower_lag_records"  # without samples where a broker has no followers
+GRID_WIDTH: Final = 24  # of Grafana
 CONNECTIONS_MAX: Final = 2  # one client may have half of them
 LIMITED: Final = "client:billing"
 
@@ -56,6 +59,32 @@ def test_the_dashboards_are_what_their_tables_say() -> None:
         check=False,
     )
     assert done.returncode == 0, f"run `make generate` and commit what it writes:\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("path", sorted((DEPLOY / "grafana").glob("*.json")), ids=lambda path: path.stem)
+def test_a_dashboard_has_a_data_source_to_choose_and_no_panel_over_another(path: Path) -> None:
+    board = json.loads(path.read_text())
+    assert board["uid"] == f"comet-{path.stem}"
+    assert board["templating"]["list"][0]["type"] == "datasource"
+    charts = [panel for panel in board["panels"] if panel["type"] != "text"]
+    targets = [target for panel in charts for target in panel["targets"]]
+    assert {one["datasource"]["uid"] for one in (*charts, *targets)} == {"${datasource}"}
+    cells = [cell for panel in board["panels"] for cell in _cells(panel["gridPos"])]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < GRID_WIDTH
+
+
+def _cells(position: dict[str, int]) -> list[tuple[int, int]]:
+    across = range(position["x"], position["x"] + position["w"])
+    return [(x, position["y"] + down) for x in across for down in range(position["h"])]
+
+
+def test_provisioning_names_what_the_dashboards_and_the_compose_project_have() -> None:
+    folder = DEPLOY / "grafana/provisioning"
+    (source,) = yaml.safe_load((folder / "datasources/prometheus.yml").read_text())["datasources"]
+    (provider,) = yaml.safe_load((folder / "dashboards/comet.yml").read_text())["providers"]
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    assert (provider["type"], provider["options"]["path"]) == ("file", "/etc/grafana/dashboards/comet")
 
 
 # ---- what they name
@@ -223,6 +252,8 @@ async def test_a_healthy_cluster_is_quiet_and_a_dead_broker_is_not(tmp_path: Pat
         assert await watching.query('count_over_time(ALERTS{alertstate="firing"}[5m])') == []
         for rule in rules("recording.yml"):
             assert await watching.query(rule["record"]), rule["record"]
+        for one in expressions():
+            await watching.query(_with_variables(one.text))  # fails if it is malformed
         lags = await watching.query(OF_A_CLUSTER)
         shown = {OF_A_CLUSTER: set(lags[0][0])}
         of_followers = [one for one in expressions() if one.metrics == {OF_A_CLUSTER}]
@@ -237,6 +268,11 @@ async def test_a_healthy_cluster_is_quiet_and_a_dead_broker_is_not(tmp_path: Pat
         (found,) = await watching.query("max by (job) (comet_cluster_partitions_offline)")
         assert found == ({"job": "comet-broker"}, 1)
         assert "CometDown" in [one["alertname"] for one in await watching.alerts("pending")]
+
+
+def _with_variables(expression: str) -> str:
+    """As Grafana sends it, with all of each variable."""
+    return re.sub(r"\$\w+", ".*", expression.replace("$__rate_interval", "1m"))
 
 
 async def _use(brokers: ClusterProcesses) -> None:
