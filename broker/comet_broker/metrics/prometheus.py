@@ -67,7 +67,7 @@ def _broker(now: Statistics) -> Iterator[Metric]:
     )
     yield gauge(
         "comet_broker_registered",
-        "1 while the broker's registration in the metadata store holds; without it the broker acknowledges nothing.",
+        "1 while the broker's registration in the metadata store holds.",
         [({}, float(now["registered"]))],
     )
     yield gauge(
