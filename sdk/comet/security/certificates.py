@@ -5,8 +5,8 @@
     app.pem       the certificate of a client called app                  app.key
 
 A broker's certificate is valid for its host names, and its URI spiffe://CLUSTER/broker/ID names the one broker that it
-may be; a client's has spiffe://CLUSTER/client/NAME, and host names if it is a gateway's. Keys are ECDSA P-256, readable by their owner alone. Issuing again
-replaces the files; running brokers use the new ones within two seconds.
+may be; a client's has spiffe://CLUSTER/client/NAME, and host names if it is a gateway's. Keys are ECDSA P-256, readable
+by their owner alone. Issuing again replaces the files; running brokers use the new ones within two seconds.
 """
 
 from __future__ import annotations
