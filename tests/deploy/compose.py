@@ -122,7 +122,7 @@ def program(script: Path) -> Path:
     """The program that a wheel's script starts, or the program itself."""
     if script.read_bytes()[:2] != b"#!":
         return script
-    import envoy  # type: ignore[import-not-found, unused-ignore]
+    import envoy
 
     (found,) = Path(envoy.__file__).parent.glob("_bin/envoy")
     return found

@@ -42,6 +42,14 @@ def do(*words: str | Path, cwd: Path = ROOT, timeout_s: float = BUILD_S_MAX) -> 
     return done.stdout
 
 
+def copy_sources(folder: Path) -> None:
+    """Copies the files that git has, or would have."""
+    for name in do("git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
 @dataclass
 class Images:
     """Images in a folder."""
@@ -79,12 +87,7 @@ class Images:
     def build(self) -> None:
         """`localhost/comet`, of the files that git has."""
         context = self.folder / "context"
-        context.mkdir()
-        files = do("git", "ls-files", "--cached", "--others", "--exclude-standard").split()
-        for name in files:
-            if (ROOT / name).is_file():
-                (context / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, context / name)
+        copy_sources(context)
         bases = ["--build-arg=PYTHON=localhost/runtime", "--build-arg=BUILDER=localhost/builder"]
         labels = ["--build-arg=VERSION=1.2.3", "--build-arg=REVISION=abc"]
         self.buildah("bud", "--format=docker", *bases, *labels, "--target=comet", "--tag=localhost/comet", context)

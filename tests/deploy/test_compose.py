@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -49,6 +50,18 @@ def test_etcd_is_reached_by_brokers_alone() -> None:
 def test_the_authoritys_key_stays_with_the_service_that_uses_it() -> None:
     holders = {name for name, one in services().items() if any("authority:" in str(v) for v in one.get("volumes", ()))}
     assert holders == {"secrets"}
+
+
+def test_the_guides_commands_name_what_there_is() -> None:
+    """They need Docker, which is not here; what they do is run below by other programs."""
+    text = (ROOT / "docs/guides/compose.md").read_text()
+    commands = re.findall(r"^docker compose ((?:.|\\\n)*?)(?: +#.*)?$", text, re.MULTILINE)
+    assert len(commands) > 8
+    named = {word.partition(":")[0] for line in commands for word in line.split()}
+    numbered = {word for word in named if re.fullmatch(r"[a-z]+-\d", word)}
+    assert numbered and numbered <= services().keys()
+    asked = {name for line in commands for name in re.findall(r"--profile (\w+)", line)}
+    assert asked == {profile for service in services().values() for profile in service.get("profiles", ())}
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from comet.admin.acts import ACTS, Act
-from comet.processes.child import Child, python_module, started
+from comet.processes.child import Child, started
 from comet_gateway import settings
 from comet_gateway.config import Limits
 from comet_gateway.http import problems
@@ -67,9 +67,10 @@ def steps(text: str) -> list[Step]:
 
 
 @contextmanager
-def up(*options: str) -> Iterator[Up]:
+def up(*options: str, python: Path = Path(sys.executable)) -> Iterator[Up]:
     """`comet up` with nothing in it, on free ports."""
-    command = python_module("comet.cli", "up", "--ephemeral", "--port", "0", "--gateway-port", "0", "--json", *options)
+    words = ("up", "--ephemeral", "--port", "0", "--gateway-port", "0", "--json", *options)
+    command = [str(python), "-m", "comet.cli", *words]
     with started(Child("comet up", command, piped=True)) as child:
         told = json.loads(child.line(60))
         yield Up(told["address"], told["gateway"])

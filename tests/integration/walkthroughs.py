@@ -17,6 +17,7 @@ from tests.integration.gateway_tour import ROOT, STEP, Up, play, steps, up
 
 SPARK: Final = "docs/guides/spark.md"
 SECURE: Final = "docs/guides/secure.md"  # has a test of its own, because it starts brokers
+COMPOSE: Final = "docs/guides/compose.md"  # needs Docker; tests/deploy/test_compose.py runs what it describes
 DOCUMENTS: Final = {
     "docs/tutorial.md",
     "docs/guides/encryption.md",

@@ -50,7 +50,7 @@ def healthcheck(
         answer = connection.getresponse()
         body = answer.read(BODY_BYTES_MAX).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException) as error:
-        raise Unavailable(f"no answer from {url}: {error or type(error).__name__}") from None
+        raise Unavailable(f"no answer from {url}: {str(error) or type(error).__name__}") from None
     finally:
         connection.close()
     print(body.strip())
