@@ -161,6 +161,7 @@ class PartitionInfo(LogFigures):
     replicas: Annotated[tuple[int, ...], "Ids of brokers, the preferred leader first."]
     in_sync: tuple[int, ...]
     conflicts: Annotated[tuple[ReplicaConflict, ...], "Replicas that do not follow the leader."] = ()
+    target: Annotated[tuple[int, ...], "The replicas after a move under way; empty: there is none."] = ()
 
     @property
     def under_replicated(self) -> bool:

@@ -185,7 +185,9 @@ class TopicTable:
                 in_sync = tuple(sorted(state.in_sync))
                 conflicts = self._conflicts(spec.id, index, state)
                 leader = None if state.leader == NO_BROKER else state.leader
-                partitions.append(PartitionInfo(index, leader, state.epoch, state.replicas, in_sync, conflicts))
+                partitions.append(
+                    PartitionInfo(index, leader, state.epoch, state.replicas, in_sync, conflicts, state.target)
+                )
         return TopicInfo(
             name=name,
             id=bytes.fromhex(spec.id),

@@ -1,4 +1,4 @@
-"""`comet cluster`: shows brokers, leaders, problems and failures; drains a broker, resumes failures."""
+"""`comet cluster`: shows brokers, leaders, problems and failures; drains and empties a broker, resumes failures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from comet.admin.documents import document
 from comet.cli._acts import SHOWN_MAX, act_command, add_commands
+from comet.cli._empty import empty
 from comet.cli._guard import guarded
 from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from comet.cli._output import note, print_fields, print_json, print_table
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     import comet
     from comet.entities import BrokerFailure, BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 
-app = typer.Typer(help="Show the cluster, drain brokers, resume failures, recover a lost metadata store.")
+app = typer.Typer(help="Show the cluster, drain and empty brokers, resume failures, recover a lost metadata store.")
 act_command(app, "RecoverCluster")(recover)
+app.command("empty")(empty)
 add_commands(app, "cluster")
 
 

@@ -246,20 +246,22 @@ class Broker(_message.Message):
     def __init__(self, id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., version: _Optional[str] = ..., rack: _Optional[str] = ..., draining: _Optional[bool] = ..., wire_port: _Optional[int] = ..., wire_socket: _Optional[str] = ...) -> None: ...
 
 class Partition(_message.Message):
-    __slots__ = ("index", "leader", "leader_epoch", "replicas", "in_sync", "conflicts")
+    __slots__ = ("index", "leader", "leader_epoch", "replicas", "in_sync", "conflicts", "target")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     IN_SYNC_FIELD_NUMBER: _ClassVar[int]
     CONFLICTS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     index: int
     leader: int
     leader_epoch: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
     in_sync: _containers.RepeatedScalarFieldContainer[int]
     conflicts: _containers.RepeatedCompositeFieldContainer[Conflict]
-    def __init__(self, index: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync: _Optional[_Iterable[int]] = ..., conflicts: _Optional[_Iterable[_Union[Conflict, _Mapping]]] = ...) -> None: ...
+    target: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, index: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync: _Optional[_Iterable[int]] = ..., conflicts: _Optional[_Iterable[_Union[Conflict, _Mapping]]] = ..., target: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Conflict(_message.Message):
     __slots__ = ("broker", "leader", "epoch", "offset", "high_watermark", "log_end", "problem")

@@ -146,6 +146,7 @@ def topic_to_pb(topic: TopicInfo) -> pb.Topic:
                     )
                     for one in p.conflicts
                 ],
+                target=p.target,
             )
             for p in topic.partitions
         ],
@@ -187,6 +188,7 @@ def _partition(message: pb.Partition, status: pb.PartitionStatus | None) -> Part
             ReplicaConflict(one.broker, one.leader, one.epoch, one.offset, one.high_watermark, one.log_end, one.problem)
             for one in message.conflicts
         ),
+        tuple(message.target),
         **_figures(status),
     )
 
