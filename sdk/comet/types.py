@@ -423,6 +423,7 @@ def check_schedule_id(schedule_id: str) -> str:
 AUDIT_TOPIC: Final = "__audit"  # the audit log of the brokers, which they alone write
 SCHEDULES_TOPIC: Final = "__schedules"  # schedules and their states, which brokers alone write
 ALERTS_TOPIC: Final = "__alerts"  # the rules of alerts and their states, which gateways write
+APPLIED_TOPIC: Final = "__applied"  # what `comet apply` has made, which it writes
 
 
 def is_internal_topic(name: str) -> bool:

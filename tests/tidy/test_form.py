@@ -53,12 +53,12 @@ SETTING_PLACES_MAX = {
     "record_bytes_max": 4,  # a producer's route, which refuses larger records; of Kafka's configuration
     "segment_bytes": 4,  # a topic of the benchmark and of the demo
     "segment_ms": 2,
-    "min_insync": 3,  # a topic of the benchmark
+    "min_insync": 4,  # a topic of the benchmark; a plan of `comet apply`, which compares it with the replicas
     "consistency": 3,  # topics of the demo
     "retention_bytes": 3,  # of Kafka's configuration
     "retention_records": 2,
     "record_ttl_ms": 4,  # a producer's route, which writes when a record expires; a topic of the demo
-    "cleanup_policy": 5,  # of Kafka's configuration; a topic of the benchmark and of the demo
+    "cleanup_policy": 6,  # of Kafka's configuration; a topic of the benchmark, of the demo and of `comet apply`
     "min_compaction_lag_ms": 3,  # of Kafka's configuration
     "delete_retention_ms": 3,  # of Kafka's configuration
 }

@@ -1,7 +1,9 @@
-"""Topics that need a higher role than their routes: the audit log of the brokers, and the journal of alerts.
+"""Topics that need a higher role than their routes: the audit log of the brokers, the journal of alerts, and the names
+of all that `comet apply` made.
 
 The gateway reads the audit log with its own credential, whichever user asks, so rules at the brokers cannot tell users
-apart. The journal holds URLs of webhooks, which may be secrets, and a record in it is a rule.
+apart. The journal holds URLs of webhooks, which may be secrets, and a record in it is a rule. A name among those that
+`comet apply` made is one that it may delete.
 
     a path or query of a request         guard, page_request_of
     a frame of a WebSocket               PushSession, SubscribableDashboard
@@ -14,11 +16,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from comet import patterns
-from comet.types import ALERTS_TOPIC, AUDIT_TOPIC, is_internal_topic
+from comet.types import ALERTS_TOPIC, APPLIED_TOPIC, AUDIT_TOPIC, is_internal_topic
 from comet_gateway.http.auth import Principal, Role
 from comet_gateway.http.problems import Problem
 
-TOPIC_ROLES: Final[Mapping[str, Role]] = {AUDIT_TOPIC: Role.ADMIN, ALERTS_TOPIC: Role.ADMIN}
+TOPIC_ROLES: Final[Mapping[str, Role]] = {
+    AUDIT_TOPIC: Role.ADMIN,
+    ALERTS_TOPIC: Role.ADMIN,
+    APPLIED_TOPIC: Role.ADMIN,
+}
 
 
 def require_topic(principal: Principal, topic: object) -> None:

@@ -18,9 +18,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from comet.admin.rules import PRINCIPAL, ROLE, ResourceKind, RoleMember, Rule, RuleOperation
 from comet.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from comet_broker.core import rules as broker
 
 BYTES_MAX = 4 << 20
 
@@ -68,9 +72,9 @@ def read_acl_file(path: Path, *, casbin: bool = False) -> AclFile:
                 found = _policy(words)
                 members.append(found) if isinstance(found, RoleMember) else rules.append(found)
             elif words.startswith("role "):
-                members.append(_member(words.split()[1:]))
+                members.append(member_of(*_two(words.split()[1:])))
             elif words.startswith(("allow ", "deny ")):
-                rules.append(_rule(words.split()))
+                rules.append(rule_of(words))
             else:
                 expectations.append(_expectation(number, words.split()))
         except ValueError as error:
@@ -78,8 +82,10 @@ def read_acl_file(path: Path, *, casbin: bool = False) -> AclFile:
     return AclFile(tuple(rules), tuple(members), tuple(expectations))
 
 
-def _rule(words: list[str]) -> Rule:
-    if len(words) != 5:
+def rule_of(line: str) -> Rule:
+    """The rule of a line. Raises ValueError."""
+    words = line.split()
+    if len(words) != 5 or words[0] not in ("allow", "deny"):
         raise ValueError(
             f"a rule is allow or deny, a principal, operations, a kind and a name, not {' '.join(words)!r}"
         )
@@ -87,15 +93,30 @@ def _rule(words: list[str]) -> Rule:
     return Rule(principal, _operations(operations), _kind(kind), name, deny=effect == "deny")
 
 
-def _member(words: list[str]) -> RoleMember:
-    match words:
-        case [role, principal] if re.fullmatch(ROLE, role) and re.fullmatch(PRINCIPAL, principal):
-            pass
-        case _:
-            raise ValueError(f"a member of a role is role, role:NAME and a principal, not {' '.join(words)!r}")
+def broker_rule(rule: Rule) -> broker.Rule:
+    """The rule as a broker keeps it. Raises InvalidArgument for a rule that it would refuse."""
+    from comet_broker.core import rules as broker
+
+    words: tuple[broker.Operation, ...] = tuple(one.value for one in rule.operations)
+    effect: broker.Effect = "deny" if rule.deny else "allow"
+    return broker.check_rule(
+        broker.Rule(rule.principal, effect, words, cast("broker.Kind", rule.kind.value), rule.name)
+    )
+
+
+def member_of(role: str, principal: str) -> RoleMember:
+    """Raises ValueError."""
+    if not (re.fullmatch(ROLE, role) and re.fullmatch(PRINCIPAL, principal)):
+        raise ValueError(f"a member of a role is role, role:NAME and a principal, not {role!r} and {principal!r}")
     if principal.startswith("role:"):
         raise ValueError(f"{principal!r} is a role, and roles have no roles")
     return RoleMember(role, principal)
+
+
+def _two(words: list[str]) -> tuple[str, str]:
+    if len(words) != 2:
+        raise ValueError(f"a member of a role is role, role:NAME and a principal, not {' '.join(words)!r}")
+    return words[0], words[1]
 
 
 def _expectation(line: int, words: list[str]) -> Expectation:
@@ -119,7 +140,7 @@ def _policy(text: str) -> Rule | RoleMember:
     (row,) = csv.reader([text], skipinitialspace=True)
     fields = [field.strip() for field in row]
     if fields[0] == "g" and len(fields) == 3:
-        return _member([fields[2], fields[1]])
+        return member_of(fields[2], fields[1])
     if fields[0] != "p" or len(fields) not in (4, 5):
         raise ValueError(f"{text!r}: a policy is p, SUBJECT, KIND/NAME, ACT, a role g, SUBJECT, role:NAME")
     kind, slash, name = fields[2].partition("/")

@@ -20,9 +20,9 @@ from comet.wire.version import VERSION
 COMMANDS: Final = (
     *("up", "broker", "gateway", "topic", "produce", "consume", "search", "export", "import", "kv", "group"),
     *("dead-letters", "cluster", "acl", "key", "role", "quota", "alert", "calendar", "schedule", "context", "security"),
-    *("tui", "doctor", "healthcheck", "bench", "demo"),
+    *("apply", "tui", "doctor", "healthcheck", "bench", "demo"),
 )
-_MODULES: Final = {"import": "import_kafka", "tui": "tui.command"}
+_MODULES: Final = {"import": "import_kafka", "tui": "tui.command", "apply": "apply.command"}
 
 
 defer_conversion()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,9 +16,9 @@ from comet.errors import InvalidArgument
 from comet.units import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from comet.admin.rules import AccessDecision, RuleOperation
+    from comet.admin.rules import AccessDecision
     from comet.cli._acl_file import AclFile, Expectation
 
 app = typer.Typer(help="Add, remove and list rules of access; explain and test what they allow.", no_args_is_help=True)
@@ -103,23 +103,17 @@ async def export(
 
 def _by_rules(file: AclFile) -> list[AccessDecision]:
     """As a broker decides. Raises InvalidArgument for a rule that it would refuse."""
-    from comet.admin.rules import AccessDecision
+    from comet.admin.rules import AccessDecision, Rule
+    from comet.cli._acl_file import broker_rule
     from comet_broker.core import rules as broker
 
-    def checked(
-        principal: str, operations: Iterable[RuleOperation], kind: str, name: str, *, deny: bool = False
-    ) -> broker.Rule:
-        words: tuple[broker.Operation, ...] = tuple(one.value for one in operations)
-        effect: broker.Effect = "deny" if deny else "allow"
-        return broker.check_rule(broker.Rule(principal, effect, words, cast(broker.Kind, kind), name))
-
     compiled = broker.CompiledRules(
-        [checked(one.principal, one.operations, one.kind.value, one.name, deny=one.deny) for one in file.rules],
+        [broker_rule(one) for one in file.rules],
         [broker.check_member(broker.RoleMember(one.role, one.principal)) for one in file.members],
     )
     found = []
     for one in file.expectations:
-        question = checked(one.principal, [one.operation], one.kind.value, one.name)
+        question = broker_rule(Rule(one.principal, (one.operation,), one.kind, one.name))
         decision = compiled.explain(question.principal, question.operations[0], question.kind, question.name)
         found.append(AccessDecision(decision.allowed, decision.why, None))
     return found
