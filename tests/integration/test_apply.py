@@ -181,7 +181,7 @@ def test_a_retention_that_deletes_records_asks(cluster: Cluster) -> None:
 
     async def filled(_: comet.Admin) -> None:
         async with comet.Producer(cluster.address) as producer:
-            for _ in range(50):
+            for _count in range(50):
                 await producer.publish("orders", bytes(8_192), partition=0)
 
     cluster.act(filled)

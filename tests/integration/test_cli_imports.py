@@ -30,6 +30,7 @@ except SystemExit as end:
     print(end.code or 0, *sys.modules, file=sys.stderr)
 """
 
+APPLY = ("pydantic", "rich", "numpy", "pyarrow", "tomllib", "comet_gateway", "comet_web", "comet.producer")
 UNARY = (*STREAMS, *CREDENTIALS, *RESULTS, *OTHERS, "json")
 
 
@@ -41,6 +42,7 @@ UNARY = (*STREAMS, *CREDENTIALS, *RESULTS, *OTHERS, "json")
         ("topic create quotes --partitions 1 --if-missing", ("pydantic", *STREAMS, *CREDENTIALS, *RESULTS), 60),
         ("group list", (*UNARY, "msgspec", "comet.admin.results", "comet.cli.topic"), 60),
         ("cluster", (*UNARY, "comet.cli.topic"), 60),
+        ("apply --export", APPLY, 75),
         ("produce quotes --count 1 --template x", (*RESULTS, *OTHERS, "comet.consumer"), 113),
         ("consume quotes --no-follow --count 1 --from earliest", (*OTHERS, "comet.producer", "comet.groups"), 110),
     ],

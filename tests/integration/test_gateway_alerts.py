@@ -13,7 +13,7 @@ import pytest
 
 import comet
 import comet.testing
-from comet.types import ALERTS_TOPIC
+from comet.types import ALERTS_TOPIC, APPLIED_TOPIC
 from comet_gateway import GatewayConfig, create_app
 from comet_gateway.alerts import journal, log, service
 from comet_gateway.alerts.webhook import signature
@@ -238,6 +238,8 @@ async def test_the_journal_is_for_admins_and_foreign_records_do_no_harm(broker: 
         assert await status(operator, "POST", "alerts", rule) == 201
         assert await status(operator, "GET", f"topics/{ALERTS_TOPIC}/records") == 403
         assert await status(operator, "POST", f"topics/{ALERTS_TOPIC}/records", {"value": {}}) == 403
+        for path in (f"topics/{APPLIED_TOPIC}/records", f"kv/{APPLIED_TOPIC}/trading"):
+            assert await status(operator, "GET", path) == 403
         audit = {"name": "a", "kind": "offline", "threshold": 0, "topic": "__audit"}
         assert await status(operator, "POST", "alerts", audit) == 403
         for token, url in ((viewer, "https://hooks.example.com/…"), (operator, hook["url"])):

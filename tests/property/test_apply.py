@@ -130,7 +130,7 @@ class Model:
             del self.members[str(RoleMember(role, principal))]
         self._end()
 
-    async def set_quota(self, principal: str, **limits: int) -> None:
+    async def set_quota(self, principal: str, **limits: Any) -> None:
         if self._call():
             self.quotas[principal] = Quota(principal, **limits)
         self._end()
@@ -218,7 +218,7 @@ def check_reached(model: Model, wanted: Declaration) -> None:
 def test_runs_reach_the_declared_state_and_delete_only_what_runs_made(
     model: Model, runs: list[tuple[Declaration, bool, int, bool]]
 ) -> None:
-    foreign = {
+    foreign: dict[str, Any] = {
         "topics": {one.id for one in model.topics.values()},
         "rules": set(model.rules),
         "members": set(model.members),

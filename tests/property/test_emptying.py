@@ -40,10 +40,10 @@ def worlds(draw: st.DrawFn) -> tuple[list[BrokerInfo], list[TopicInfo]]:
     for name in range(draw(st.integers(0, 4))):
         partitions = []
         for index in range(draw(st.integers(1, 20))):
-            held = draw(st.permutations(ids))[: draw(st.integers(1, min(3, number)))]
-            target = draw(st.permutations(ids))[: len(held)] if draw(st.integers(0, 4)) == 0 else ()
-            target = () if tuple(target) == tuple(held) else tuple(target)
-            partitions.append(PartitionInfo(index, held[0], 0, tuple(held), tuple(held), target=target))
+            held = tuple(draw(st.permutations(ids))[: draw(st.integers(1, min(3, number)))])
+            other = tuple(draw(st.permutations(ids))[: len(held)])
+            target = other if other != held and draw(st.integers(0, 4)) == 0 else ()
+            partitions.append(PartitionInfo(index, held[0], 0, held, held, target=target))
         topics.append(TopicInfo(f"t{name}", bytes(16), tuple(partitions), TopicConfig(), 0))
     return brokers, topics
 

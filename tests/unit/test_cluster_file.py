@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 import yaml
 
 import comet
+from comet.admin.rules import AccessCheck
 from comet.cli.apply import yaml_tree
+from comet.cli.apply.acting import check
 from comet.cli.apply.applied import Applied
 from comet.cli.apply.cluster_file import read_cluster_file
 from comet.cli.apply.declaration import Current, limits_of
 from comet.cli.apply.plan import plan_changes
-from comet.errors import DataLoss, InvalidArgument, LimitExceeded
+from comet.errors import CometError, DataLoss, Forbidden, InvalidArgument, LimitExceeded
 from comet.settings.topic import Flush, TopicDefaults
 
 TEXT = """# what the cluster has
@@ -226,3 +231,40 @@ def test_what_was_made_is_stored_whole_or_refused() -> None:
     assert Applied.decode(made.encode()) == made
     with pytest.raises(LimitExceeded, match="are stored"):
         Applied({f"{number:0249}": "" for number in range(4_000)}).encode()
+
+
+class AskedAdmin:
+    """comet.Admin of a client that may create topics and no more, or that may do all."""
+
+    def __init__(self, *, all_allowed: bool) -> None:
+        self.access = self
+        self.needs: list[tuple[str, str, str]] = []
+        self._all_allowed = all_allowed
+
+    async def check(self, needs: list[tuple[str, str, str]]) -> AccessCheck:
+        assert len(needs) <= 1_000
+        self.needs += needs
+        errors: list[CometError | None] = [
+            None if self._all_allowed or need[0] == "create" else Forbidden("client:ci lacks " + " ".join(need))
+            for need in needs
+        ]
+        return AccessCheck(tuple(errors), 1)
+
+    async def add_partitions(self, name: str, total: int, *, dry_run: bool) -> None:
+        assert dry_run
+        raise LimitExceeded(f"{name} would have {total} partitions, and the cluster too many")
+
+
+def test_rights_and_limits_are_asked_for_before_anything_is_changed() -> None:
+    part = comet.PartitionInfo(0, 1, 0, (1, 2, 3), (1, 2, 3))
+    now = Current({"quotes": comet.TopicInfo("quotes", bytes(16), (part,), comet.TopicConfig(), 0)}, brokers=3)
+    text = TEXT.replace("  quotes:", "  quotes:\n    partitions: 9\n").encode()
+    plan = plan_changes(read_cluster_file("f", text), now, Applied())
+    admin: Any = AskedAdmin(all_allowed=False)
+    refused = [str(one) for one in asyncio.run(check(admin, plan.steps)).problems]
+    assert refused[0] == "line 13: topic quotes: client:ci lacks alter topic quotes"
+    assert len(refused) == 7 and refused[1].endswith("client:ci lacks alter cluster *")
+    assert admin.needs[0] == ("create", "topic", "orders")
+    admin = AskedAdmin(all_allowed=True)
+    (problem,) = asyncio.run(check(admin, plan.steps)).problems
+    assert str(problem) == "line 13: topic 'quotes': quotes would have 9 partitions, and the cluster too many"

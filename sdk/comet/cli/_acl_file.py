@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from comet.admin.rules import PRINCIPAL, ROLE, ResourceKind, RoleMember, Rule, RuleOperation
 from comet.errors import InvalidArgument
@@ -99,9 +99,7 @@ def broker_rule(rule: Rule) -> broker.Rule:
 
     words: tuple[broker.Operation, ...] = tuple(one.value for one in rule.operations)
     effect: broker.Effect = "deny" if rule.deny else "allow"
-    return broker.check_rule(
-        broker.Rule(rule.principal, effect, words, cast("broker.Kind", rule.kind.value), rule.name)
-    )
+    return broker.check_rule(broker.Rule(rule.principal, effect, words, rule.kind.value, rule.name))
 
 
 def member_of(role: str, principal: str) -> RoleMember:

@@ -1,4 +1,4 @@
-"""`comet cluster empty`: moves all replicas away from a broker, so that it can be stopped for good.
+"""The work of `comet cluster empty`: moves all replicas away from a broker, so that it can be stopped for good.
 
 drain ─► MovePartition, 50 at once ─► again, until it holds nothing        --wait
          the controller and the leaders carry the moves out, whether or not this command runs
@@ -6,14 +6,9 @@ drain ─► MovePartition, 50 at once ─► again, until it holds nothing     
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-
-from comet.admin.parameters import BROKER_MAX
 from comet.cli._acts import SHOWN_MAX, WAIT_S
-from comet.cli._guard import guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
 from comet.cli._output import note, print_json, print_table
 from comet.cli._values import brokers_text
 from comet.errors import BrokerNotFound, Forbidden, InvalidArgument, Timeout
@@ -30,22 +25,10 @@ _LISTINGS_MAX: Final = 3  # of topics that are created meanwhile
 _PROBLEMS_MAX: Final = 10  # in a message
 
 
-@guarded
-async def empty(
-    broker: Annotated[int, typer.Argument(metavar="ID", min=1, max=BROKER_MAX, help="Id of the broker.")],
-    undo: Annotated[
-        bool, typer.Option("--undo", help="Stop the moves under way and let it lead again; finished moves stay.")
-    ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return once it holds nothing.")] = False,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="With --wait: fail after this time; the moves go on.")
-    ] = "",
-    dry_run: DryRun = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    json_output: Json = False,
+async def empty_broker(
+    bootstrap: str, broker: int, *, undo: bool, wait: bool, timeout: str, dry_run: bool, as_json: bool
 ) -> None:
-    """Move all replicas away from a broker, to stop it for good. Drains it first: it leads nothing and gets no new
-    partitions until that is undone. Partitions keep their number of replicas. Repeat it to continue."""
+    """Runs the command."""
     import comet
 
     if timeout and not wait:
@@ -54,12 +37,12 @@ async def empty(
     async with comet.Admin(bootstrap) as admin:
         if undo:
             stopped = await _undo(admin, broker, dry_run=dry_run)
-            _show_undo(broker, stopped, dry_run=dry_run, as_json=json_output)
+            _show_undo(broker, stopped, dry_run=dry_run, as_json=as_json)
             return
         plan = await _plan(admin, broker, start=True)
         if not dry_run:
             plan = await _run(admin, broker, plan, timeout_s=timeout_s, wait=wait)
-    _show(broker, plan, dry_run=dry_run, as_json=json_output)
+    _show(broker, plan, dry_run=dry_run, as_json=as_json)
 
 
 async def _run(admin: comet.Admin, broker: int, plan: Emptying, *, timeout_s: float | None, wait: bool) -> Emptying:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from comet.admin.documents import document
+from comet.admin.parameters import BROKER_MAX
 from comet.cli._acts import SHOWN_MAX, act_command, add_commands
-from comet.cli._empty import empty
 from comet.cli._guard import guarded
-from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from comet.cli._options import DEFAULT_BOOTSTRAP, Bootstrap, DryRun, Json
 from comet.cli._output import note, print_fields, print_json, print_table
 from comet.cli._recover import recover
 from comet.cli._values import brokers_text
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show the cluster, drain and empty brokers, resume failures, recover a lost metadata store.")
 act_command(app, "RecoverCluster")(recover)
-app.command("empty")(empty)
 add_commands(app, "cluster")
 
 
@@ -56,6 +55,28 @@ async def cluster(
     else:
         _show(found, topics, health)
         show_failed(failed)
+
+
+@app.command()
+@guarded
+async def empty(
+    broker: Annotated[int, typer.Argument(metavar="ID", min=1, max=BROKER_MAX, help="Id of the broker.")],
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Stop the moves under way and let it lead again; finished moves stay.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return once it holds nothing.")] = False,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="With --wait: fail after this time; the moves go on.")
+    ] = "",
+    dry_run: DryRun = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    json_output: Json = False,
+) -> None:
+    """Move all replicas away from a broker, to stop it for good. Drains it first: it leads nothing and gets no new
+    partitions until that is undone. Partitions keep their number of replicas. Repeat it to continue."""
+    from comet.cli._empty import empty_broker
+
+    await empty_broker(bootstrap, broker, undo=undo, wait=wait, timeout=timeout, dry_run=dry_run, as_json=json_output)
 
 
 async def failures(admin: comet.Admin, found: ClusterInfo) -> list[BrokerFailure]:

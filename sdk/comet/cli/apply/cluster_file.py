@@ -150,7 +150,7 @@ class _FileReader:
         from comet_broker.core import quotas as broker
 
         for key, value in self._named(section, "quotas", "a mapping of principals to limits"):
-            limits: dict[str, int] = {}
+            limits: dict[str, Any] = {}
             for name, given in self._fields(value, f"the quota of {key.text!r}", LIMITS):
                 try:
                     text = self._word(given, name)
