@@ -60,7 +60,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> StillAdmin:
 
 
 def run(broker: int = 3, **flags: Any) -> None:
-    options = {"undo": False, "wait": False, "timeout": "", "dry_run": False, "as_json": False} | flags
+    options: dict[str, Any] = {"undo": False, "wait": False, "timeout": "", "dry_run": False, "as_json": False} | flags
     asyncio.run(_empty.empty_broker("h:1", broker, **options))
 
 
