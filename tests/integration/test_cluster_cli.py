@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import pytest
 from comet.processes.ports import HeldPorts
 from tests.etcd import Etcd
 from tests.integration.test_cli_flows import COMET, Up
+from tests.tidy.tree import ROOT
 
 TIMEOUT_S = 60
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -127,6 +129,26 @@ def test_a_partition_moves_and_a_broker_is_drained(cluster: tuple[Up, subprocess
     shown: Any = up.json("cluster")
     assert shown["failed"] == []
     assert b"BROKER_NOT_FOUND" in up.run("cluster", "drain", "9", code=3).stderr
+
+
+def test_the_example_of_a_cluster_in_a_file_is_applied_and_pruned(
+    cluster: tuple[Up, subprocess.Popen[str], dict[str, Any]], tmp_path: Path
+) -> None:
+    up, _, _ = cluster
+    guide = (ROOT / "docs/guides/gitops.md").read_text()
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text)
+    made = up.run("apply", "-f", str(file)).stdout.decode()
+    assert made.splitlines()[:2] == re.findall(r"^\+ topic .*", guide, re.MULTILINE)
+    found: Any = up.json("topic", "describe", "orders")
+    assert (found["replicas"], found["partition_count"], found["partitions"][0]["target"]) == (3, 4, [])
+    assert up.run("apply", "-f", str(file), "--dry-run", "--exit-code").stdout == b""
+    file.write_text("name: trading\ntopics: {}\n")
+    assert up.run("apply", "-f", str(file), "--dry-run", "--prune", "--exit-code", code=2).stdout
+    up.run("apply", "-f", str(file), "--prune", "--yes")
+    assert up.run("apply", "-f", str(file), "--prune").stdout == b""
+    assert b"TOPIC_NOT_FOUND" in up.run("topic", "describe", "orders", code=3).stderr
 
 
 def test_the_address_may_stand_before_the_command(cluster: tuple[Up, subprocess.Popen[str], dict[str, Any]]) -> None:
