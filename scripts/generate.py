@@ -61,8 +61,8 @@ TWINS: Final = (
     ),
     Twin("comet.producer.transaction", "TransactionalProducer"),
     Twin(
-        "comet.consumer.iteration", "BatchIterator", inner=True, consumer="self._async._consumer",
-        taken=(("__anext__", "next_batch"),),
+        "comet.consumer.iteration", "BatchIterator", inner=True, consumer="self._async",
+        taken=(("__anext__", "next_of"),),
     ),
     Twin(
         "comet.consumer.iteration", "TableIterator", inner=True, direct=("of",), consumer="self._async._consumer"
@@ -128,7 +128,7 @@ COPIED: Final = (*SPECIAL, "__init__", "__await__", "__repr__")
 RUNTIME: Final = {
     "comet.event_loop": ("awaited", "call", "computed"),
     "comet.sync.outbox": ("Outbox", "PendingDelivery"),
-    "comet.sync.inbox": ("attach", "exclusive", "get_batch", "get_record", "next_batch", "next_record"),
+    "comet.sync.inbox": ("attach", "exclusive", "get_batch", "get_record", "next_of", "next_record"),
     "comet.sync.calls": ("asynchronous", "next_part", "outcome"),
 }
 # Texts that differ without async.

@@ -31,6 +31,7 @@ from comet_gateway.http.cluster_links import cluster_links
 from comet_gateway.http.guard import Admission
 from comet_gateway.http.middleware import Front
 from comet_gateway.http.origins import Security
+from comet_gateway.http.server_spans import server_spans
 from comet_gateway.http.traffic import Traffic
 from comet_gateway.metrics import Metrics
 from comet_gateway.oidc.api_tokens import ApiTokens
@@ -140,7 +141,9 @@ def create_app(config: GatewayConfig | None = None) -> FastAPI:
     app.router.routes += map(admission.guard, routes)
     error_handlers.install(app)
     state.description = openapi.description(app, tokens=not state.gatekeeper.open)
-    app.add_middleware(Front, security=state.security, metrics=state.metrics, draining=state.draining)
+    app.add_middleware(
+        Front, security=state.security, metrics=state.metrics, draining=state.draining, spans=server_spans()
+    )
     return app
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from comet.wire.version import VERSION
 
 if TYPE_CHECKING:
-    from comet import sync, testing
+    from comet import sync, testing, tracing
     from comet.admin.access import AccessAdmin
     from comet.admin.access_keys import AccessKey, AccessKeyList, AccessKeyRevocation, NewAccessKey
     from comet.admin.admin import Admin
@@ -171,6 +171,7 @@ if TYPE_CHECKING:
     from comet.sources.replay import Replay, ReplayedRow, replay
     from comet.tables.scan import Scan, read
     from comet.tables.write import write_frame
+    from comet.tracing.options import Tracing
     from comet.types import (
         Acks,
         AtOffset,
@@ -372,6 +373,7 @@ __all__ = [
     "TopicPage",
     "TopicPartition",
     "TopicTotals",
+    "Tracing",
     "Transaction",
     "TransactionAborted",
     "TransactionError",
@@ -387,6 +389,7 @@ __all__ = [
     "run",
     "sync",
     "testing",
+    "tracing",
     "write_frame",
 ]
 
@@ -489,6 +492,7 @@ _OWN = {
     "ShareRecord": "comet.share.share_consumer",
     "TokenProvider": "comet.security.token_source",
     "TopicAlteration": "comet.admin.results",
+    "Tracing": "comet.tracing.options",
     "TopicConfig": "comet.settings.topic",
     "TopicDefaults": "comet.settings.topic",
     "TopicDeletion": "comet.admin.results",
@@ -512,7 +516,7 @@ _TYPES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"sync", "testing"}:
+    if name in {"sync", "testing", "tracing"}:
         return import_module(f"comet.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'comet' has no attribute {name!r}")

@@ -47,6 +47,7 @@ from comet.producer.delayed_record import Delay, refused_in_transaction
 from comet.producer.delivery import Delivery
 from comet.producer.producer import Producer
 from comet.producer.transaction import Transaction, TransactionalProducer
+from comet.tracing.options import Tracing
 from comet.values.record import Headers, Key
 
 log = logging.getLogger("comet")
@@ -78,6 +79,8 @@ class App:
     With `encryption`, a Keyring, the values that handlers get are decrypted, and all that the app writes is encrypted,
     dead letters included. Of an error, dead letters then name only the type.
 
+    `tracing` says which spans of OpenTelemetry its handlers and producers make, if any.
+
     >>> async def example(address: str) -> None:
     ...     app = comet.App(address)
     ...
@@ -101,6 +104,7 @@ class App:
         stop_timeout_ms: float = 10_000,
         encryption: Keyring | None = None,
         create: Create = False,
+        tracing: Tracing | bool = True,
         lifespan: Lifespan | None = None,
         middleware: Iterable[Middleware] = (),
         **seams: Unpack[AppSeams],
@@ -117,7 +121,7 @@ class App:
         keywords = ClientKeywords(
             name=name, connect=world.connect, random=world.random, clock_us=world.clock_us
         )  # fmt: skip
-        self.clients = AppClients(addresses, encryption, create, keywords)
+        self.clients = AppClients(addresses, encryption, create, tracing, keywords)
         self._clock_us = world.clock_us
         self._lifespan = lifespan
         self._test: AppTest | None = None

@@ -82,7 +82,8 @@ class _Ahead:
         at_hand: Any = inbox._batch_at_hand(self)  # type: ignore[arg-type]
         return at_hand or await self._counted(inbox._reading(self, lambda: self.get_batch(timeout_s)))  # type: ignore[arg-type]
 
-    def batches(self) -> Any:
+    def batches(self, *, trace: bool = False) -> Any:
+        assert not trace
         return _Batches(self)
 
 

@@ -8,6 +8,7 @@ In the scope, for routes:
     comet.headers      the request's headers as a dict of bytes
     comet.principal    auth.Principal, on routes that need a role
     comet.body         incoming_body.IncomingBody, except for GET
+    comet.span         True, if a span of OpenTelemetry records the request
     comet.session      sessions.Visit, if a browser's session authenticates
     comet.send         the server's own send, without layers in between: for a stream's body after its first part, and
                        for a WebSocket, which sends thousands of messages a second
@@ -33,6 +34,7 @@ from comet_gateway.http import compression
 from comet_gateway.http.error_response import error_response
 from comet_gateway.http.origins import HeaderPairs, Security
 from comet_gateway.http.problems import Problem
+from comet_gateway.http.server_spans import ServerSpans
 from comet_gateway.metrics import ENDLESS, Metrics
 
 log = logging.getLogger(__name__)
@@ -48,11 +50,15 @@ _SINGLE: Final = (
 class Front:
     """The outermost middleware. Owned by the application."""
 
-    def __init__(self, app: ASGIApp, *, security: Security, metrics: Metrics, draining: asyncio.Event) -> None:
+    def __init__(
+        self, app: ASGIApp, *, security: Security, metrics: Metrics, draining: asyncio.Event,
+        spans: ServerSpans | None = None,
+    ) -> None:  # fmt: skip
         self._app = app
         self._security = security
         self._metrics = metrics
         self._draining = draining
+        self._spans = spans
         self._ids = count(1)
         self._life = secrets.token_hex(6)
 
@@ -60,12 +66,15 @@ class Front:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
-        if scope["type"] == "http" and scope["method"] == "HEAD" and not scope["path"].endswith(ENDLESS):
-            scope = {**scope, "method": "GET"}  # the server has its own scope, and sends no body; streams have no HEAD
         headers = scope["comet.headers"] = dict(scope["headers"])
         request_id = scope["comet.request_id"] = self._request_id(headers)
         with log_context(request_id=request_id, trace_id=trace_id_of(headers)):
-            await (self._http if scope["type"] == "http" else self._socket)(scope, headers, receive, send)
+            if scope["type"] == "websocket":
+                await self._socket(scope, receive, send)
+            elif self._spans is None:
+                await self._http(scope, receive, send)
+            else:
+                await self._spans.around(self._http, scope, receive, send)
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         given = headers.get(b"x-request-id")
@@ -73,8 +82,11 @@ class Front:
             return f"{self._life}-{next(self._ids):x}"
         return given.decode()
 
-    async def _http(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = perf_counter()
+        if scope["method"] == "HEAD" and not scope["path"].endswith(ENDLESS):
+            scope = {**scope, "method": "GET"}  # the server has its own scope, and sends no body; streams have no HEAD
+        headers = scope["comet.headers"]
         answer = self._answer(scope, headers, send)
         try:
             if (preflight := self._check(scope, headers)) is not None:
@@ -114,7 +126,8 @@ class Front:
         self._security.check_origin(method, headers, scope["scheme"])
         return None
 
-    async def _socket(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = scope["comet.headers"]
         answer = self._answer(scope, headers, send)
         try:
             if len(headers) != len(scope["headers"]):

@@ -16,6 +16,7 @@ from comet_gateway.http.incoming_body import IncomingBody
 from comet_gateway.http.problems import Problem, answers
 from comet_gateway.http.query_params import QueryParams
 from comet_gateway.http.raw_route import Answer, RawRoute, Reply
+from comet_gateway.http.server_spans import creation_context
 from comet_gateway.records.ndjson import LinesAnswer
 from comet_gateway.records.write import WriteResult, write, write_once
 from comet_gateway.schemas.records import decode_body
@@ -83,6 +84,7 @@ async def produce(request: Request) -> Answer:
             options.timeout_ms / 1000,
             state.metrics,
             state.draining,
+            creation_context(scope),
         )
         return await answer.begun()
     body = await request_body.read(incoming, headers, config.limits)
@@ -92,6 +94,8 @@ async def produce(request: Request) -> Answer:
     if key is not None:
         receipts = await write_once(producer, topic, columns, key.decode("latin-1"), options.acks, options.timeout_ms)
         return Reply(b'{"results":[%b]}' % ",".join(map(_receipt, receipts)).encode())
+    if context := creation_context(scope):
+        columns.add_context(context)
     deadline = asyncio.get_running_loop().time() + options.timeout_ms / 1000
     written = await write(producer, backend.catalog, topic, columns, deadline)
     await written.wait(deadline)

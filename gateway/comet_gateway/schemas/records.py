@@ -38,6 +38,7 @@ from comet.limits import DELAY_MS_MAX
 from comet.producer.delayed_record import due_time
 from comet.schedules.spec import parse_time
 from comet.schedules.zones import EPOCH
+from comet.tracing.headers import has_context
 from comet.types import check_schedule_id
 from comet.wire.record_ttl import check_ttl
 from comet_gateway.http.problems import Problem
@@ -124,6 +125,13 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def add_context(self, context: Pairs) -> None:
+        """Adds the headers of a trace to the records that have none of a trace."""
+        if self.headers is None:
+            self.headers = [context] * len(self)
+        else:
+            self.headers = [given if has_context(given) else [*given, *context] for given in self.headers]
 
 
 _plain_body: Final = msgspec.json.Decoder(_PlainBody)

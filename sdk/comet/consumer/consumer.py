@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -27,6 +28,7 @@ from comet.consumer.iteration import RecordIterator
 from comet.consumer.keywords import ConsumerKeywords
 from comet.consumer.options import ConsumerOptions, chosen, filter_of_brokers, parsed_filter
 from comet.errors import Closed, InvalidArgument, PartitionNotFound
+from comet.tracing.clients import receive_spans
 from comet.types import Latest, StartLike, TopicPartition, check_topic_name, position
 from comet.v1 import records_pb2 as pb
 from comet.wire.protobuf import position_to_pb
@@ -124,6 +126,7 @@ class Consumer(RecordIterator[T]):
         )
         self._clock_us = world.clock_us
         self._client = Client(addresses, name=name, connect=world.connect, random=world.random)
+        self._receive_spans = partial(receive_spans, self._client.bootstrap, name)
         start = position(reading.start, now_us=world.clock_us())
         partitions = None if reading.partitions is None else list(reading.partitions)
         fetched = replace(reading, filter=filter_of_brokers(self._filter, encrypted=self._keyring is not None))

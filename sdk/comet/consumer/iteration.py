@@ -20,13 +20,14 @@ from comet.encryption.keyring import Keyring
 from comet.errors import CometError, CorruptBatch, CorruptRecords, InvalidArgument, SerdeError
 from comet.records.expiry import has_expired
 from comet.types import TopicPartition
-from comet.values.record import Record, RecordBatch, unexpired
+from comet.values.record import Record, RecordBatch, has_headers, unexpired
 from comet.wire.corrupt import range_of
 
 if TYPE_CHECKING:
     import pyarrow
 
     from comet.filters import Filter
+    from comet.tracing.spans import ReceiveSpans
 
 T = TypeVar("T")
 # After this much without waiting, other tasks of the loop get a turn.
@@ -41,6 +42,7 @@ class RecordIterator(Generic[T]):
 
     _fetcher: Fetcher
     _clock_us: Callable[[], int]
+    _receive_spans: Callable[[], ReceiveSpans | None]  # None: no tracer provider is set
     _rebalances: ClassVar[bool] = False  # partitions may be revoked while it reads
 
     def __init__(self, serde: Any, *, uncommitted: bool, keyring: Keyring | None, chosen: Filter | None = None) -> None:
@@ -121,8 +123,9 @@ class RecordIterator(Generic[T]):
 
     # ---- batch by batch
 
-    def batches(self) -> BatchIterator[T]:
-        """Whole batches, the fastest way to read. `positions()` moves past a batch once it is handed out.
+    def batches(self, *, trace: bool = False) -> BatchIterator[T]:
+        """Whole batches, the fastest way to read. `positions()` moves past a batch once it is handed out. With `trace`,
+        each is a span of OpenTelemetry, with links to at most 128 contexts in which its records were made.
 
         >>> async def example(address: str) -> None:
         ...     async with comet.Producer(address) as producer:
@@ -134,7 +137,7 @@ class RecordIterator(Generic[T]):
         >>> run(example)
         quotes 0 [b'1', b'2']
         """
-        return BatchIterator(self)
+        return BatchIterator(self, self._receive_spans() if trace else None)
 
     def arrow(
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65_536, wait_ms: float = 1_000
@@ -359,16 +362,25 @@ class RecordIterator(Generic[T]):
 class BatchIterator(Generic[T]):
     """Iterates over a consumer's batches."""
 
-    __slots__ = ("_consumer",)
+    __slots__ = ("_consumer", "_spans")
 
-    def __init__(self, consumer: RecordIterator[T]) -> None:
+    def __init__(self, consumer: RecordIterator[T], spans: ReceiveSpans | None) -> None:
         self._consumer = consumer
+        self._spans = spans
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> RecordBatch[T]:
-        return await self._consumer._take_batch()
+        batch = await self._consumer._take_batch()
+        if self._spans is not None:
+            self._traced(batch)
+        return batch
+
+    def _traced(self, batch: RecordBatch[T]) -> None:
+        assert self._spans is not None
+        headers = batch.headers if has_headers(batch) else ()
+        self._spans.received(batch.topic, batch.partition, headers, len(batch))
 
 
 class TableIterator(Generic[T]):

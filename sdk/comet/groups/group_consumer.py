@@ -34,6 +34,7 @@ from comet.groups.keywords import GroupKeywords
 from comet.groups.member import Member
 from comet.groups.member_partition import Handled, MemberPartition, begins_of, offsets_of
 from comet.groups.options import GroupOptions, join_frame
+from comet.tracing.clients import receive_spans
 from comet.types import AtOffset, Position, StartLike, TopicPartition, position
 from comet.v1 import groups_pb2 as groups_pb
 from comet.values.record import Record, RecordBatch
@@ -123,6 +124,7 @@ class GroupConsumer(AssignedPartitions[T]):
         join.instance, join.release_timeout_ms = reading.instance, reading.release_timeout_ms
         join.assignment, join.rack = reading.assignment, reading.rack
         self._client = Client(addresses, name=name, connect=world.connect, random=world.random)
+        self._receive_spans = partial(receive_spans, self._client.bootstrap, name, group)
         self._create_topics = partial(create_missing, self._client, topics, reading.create)
         self._static = bool(reading.instance)
         watch = Watch(PROCESS if world.connect is None else None)  # with virtual time no loop is late

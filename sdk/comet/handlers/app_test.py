@@ -19,7 +19,7 @@ from comet.handlers.dead_letters import PREFIX
 from comet.handlers.dependencies import Overrides
 from comet.handlers.handler import HandlerShape
 from comet.handlers.memory import MemoryLog, MemoryProducer, MemoryTransaction
-from comet.handlers.serving import GroupServing, Host, current_serving
+from comet.handlers.serving import GroupServing, Host, current_serving, settling
 from comet.records import Batch
 from comet.share.share_consumer import ShareRecord
 from comet.types import Receipt
@@ -80,7 +80,7 @@ class MemoryServing(GroupServing):
             chosen = chosen.pick(self._filter.rows(chosen))
         for item in () if chosen is None else items_of(self.one, chosen):
             self._attempt = 1
-            await self.settle(item, 0)
+            await settling(self, item.batch)(item, 0)
 
     async def call(self, item: Item) -> None:
         self.calls += 1

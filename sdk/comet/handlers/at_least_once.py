@@ -16,7 +16,7 @@ from comet import limits
 from comet.errors import CometError, GroupError
 from comet.handlers.binding import Binding, Item, items_of
 from comet.handlers.dispatch import Dispatch, Task
-from comet.handlers.serving import GroupServing, Host, Stopped, current_serving
+from comet.handlers.serving import GroupServing, Host, Stopped, current_serving, settling
 from comet.types import TopicPartition
 from comet.values.record import RecordBatch
 
@@ -69,13 +69,14 @@ class AtLeastOnce(GroupServing):
         tp = TopicPartition(batch.topic, batch.partition)
         life = self.life(tp)
         self._busy = tp
+        settle = settling(self, batch)
         try:
             for n, item in enumerate(items_of(self.one, batch), 1):
                 if n % limits.TURN_RECORDS == 0:
                     await asyncio.sleep(0)
                 if self.stopping or self._lives[tp] != life:
                     return
-                await self.settle(item, life)
+                await settle(item, life)
                 if self._busy == tp:  # else the partition was lost meanwhile
                     self._done[tp] = item.end
             if self._busy == tp:
@@ -113,7 +114,8 @@ class AtLeastOnce(GroupServing):
 
     async def _run_task(self, dispatch: Dispatch[tuple[Item, int]], task: Task[tuple[Item, int]]) -> None:
         try:
-            await self.settle(*task.item)
+            item, life = task.item
+            await settling(self, item.batch)(item, life)
         except BaseException as error:
             if not isinstance(error, Stopped):
                 dispatch.close(list(self._lives))  # starts no more handlers
@@ -154,7 +156,8 @@ class AtLeastOnce(GroupServing):
             lives = {tp: self.life(tp) for tp in done}
             committed = False
             try:
-                await self.source.commit(done)
+                with self.committing():
+                    await self.source.commit(done)
                 committed = True
             except GroupError as error:
                 log.warning("comet: handler %s: processed records not committed: %s", self.one.name, error)

@@ -13,7 +13,7 @@ import logging
 from comet import limits
 from comet.errors import Closed, CometError, CorruptRecords, GroupError
 from comet.handlers.binding import Binding, Item, items_of
-from comet.handlers.serving import GroupServing, Host, Stopped
+from comet.handlers.serving import GroupServing, Host, Stopped, settling
 from comet.types import TopicPartition
 from comet.wire.corrupt import range_of
 
@@ -57,7 +57,7 @@ class AtMostOnce(GroupServing):
                 return
             for item in chunk:  # committed, so now or never: also when the app stops or the partition is lost
                 with contextlib.suppress(Stopped):
-                    await self.settle(item, life)
+                    await settling(self, item.batch)(item, life)
         finally:
             self._busy = None
             self._idle.set()
@@ -68,7 +68,8 @@ class AtMostOnce(GroupServing):
         assert self.source is not None
         while not self.stopping and self.life(tp) == life:
             try:
-                await self.source.commit({tp: end})
+                with self.committing():
+                    await self.source.commit({tp: end})
             except GroupError as error:
                 log.warning("comet: skipped %s/%d at %d, assigned to another member: %s", *tp, end, error)
                 return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from comet.client.bootstrap import Addresses, Bootstrap
 from comet.client.client import Client
@@ -24,14 +24,23 @@ from comet.producer.producer import Producer
 from comet.producer.transaction import TransactionalProducer
 from comet.share.options import ShareOptions
 from comet.share.share_consumer import ShareConsumer
+from comet.tracing.clients import process_spans
+from comet.tracing.options import Tracing
+
+if TYPE_CHECKING:
+    from comet.tracing.spans import ProcessSpans
 
 
 class AppClients:
     """Makes the clients of one app, and closes its producers. Owned by the app."""
 
-    def __init__(self, addresses: Addresses, encryption: Keyring | None, create: Create, world: ClientKeywords) -> None:
+    def __init__(
+        self, addresses: Addresses, encryption: Keyring | None, create: Create, tracing: Tracing | bool,
+        world: ClientKeywords,
+    ) -> None:  # fmt: skip
         check_create(create)
         self.encryption = encryption
+        self._tracing = tracing
         self._addresses = addresses
         self._create = create
         self._world = world
@@ -48,6 +57,10 @@ class AppClients:
     @property
     def name(self) -> str:
         return self._world["name"]
+
+    def process_spans(self, one: Binding) -> ProcessSpans | None:
+        """The spans of a handler; None if it makes none."""
+        return process_spans(self._tracing, self.addresses, self.name, one.group)
 
     # ---- consumers
 
@@ -95,7 +108,7 @@ class AppClients:
     def producer(self) -> Producer:
         if self._producer is None:
             self._producer = Producer(
-                self._addresses, encryption=self.encryption, create=self._create, **self._world
+                self._addresses, encryption=self.encryption, create=self._create, tracing=self._tracing, **self._world
             )  # fmt: skip
         return self._producer
 
@@ -104,13 +117,15 @@ class AppClients:
         """With acks="all", for dead letters and delayed retries."""
         if self._careful_producer is None:
             self._careful_producer = Producer(
-                self._addresses, acks="all", encryption=self.encryption, create=self._create, **self._world
+                self._addresses, acks="all", encryption=self.encryption, create=self._create, tracing=self._tracing,
+                **self._world,
             )  # fmt: skip
         return self._careful_producer
 
     def transactional_producer(self, source: RecordSource | None) -> TransactionalProducer:
         return TransactionalProducer(
-            self._addresses, group=source or "", encryption=self.encryption, create=self._create, **self._world
+            self._addresses, group=source or "", encryption=self.encryption, create=self._create,
+            tracing=self._tracing, **self._world,
         )  # fmt: skip
 
     def write_to(self, producer: MemoryProducer) -> None:

@@ -36,9 +36,10 @@ from comet.errors import (
 from comet.handlers.binding import Binding, Item, current_transaction, items_of
 from comet.handlers.dead_letters import send_dead_letters
 from comet.handlers.dispatch import Dispatch, Task
-from comet.handlers.serving import GroupServing, Host, Restart, Stopped, current_serving
+from comet.handlers.serving import GroupServing, Host, Restart, Stopped, current_serving, span_of
 from comet.producer.transaction import Transaction, TransactionalProducer
 from comet.types import TopicPartition
+from comet.values.record import has_headers
 
 log = logging.getLogger("comet")
 
@@ -327,6 +328,13 @@ class ExactlyOnce(GroupServing):
                 self._notify()
 
     async def _handle(self, item: Item, tx: Transaction) -> None:
+        if self.spans is None or not self.spans.concern(has_headers=has_headers(item.batch)):
+            await self._handle_item(item, tx)
+            return
+        with span_of(self.spans, self.one, item):
+            await self._handle_item(item, tx)
+
+    async def _handle_item(self, item: Item, tx: Transaction) -> None:
         identity = (item.tp, item.first)
         if self._condemned or item.errors:
             condemned = self._condemned.get(identity)
@@ -349,8 +357,12 @@ class ExactlyOnce(GroupServing):
         self, item: Item, attempts: int, error: Exception, tx: Transaction, *, ends: bool
     ) -> None:  # fmt: skip
         topic = self.policy.dead_letter
+        if self.spans is not None:
+            self.spans.give_up(error)
         if topic:
             await send_dead_letters(tx.send, topic, item, self.one.group, attempts, error)
+            if self.spans is not None:
+                self.spans.event("dead_letter", error, attempts, topic)
         elif ends:
             self.one.failed += 1
             raise Hopeless(error)

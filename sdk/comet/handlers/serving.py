@@ -16,8 +16,10 @@ import asyncio
 import contextlib
 import logging
 from bisect import bisect_left
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from comet import limits
@@ -28,7 +30,7 @@ from comet.handlers.dead_letters import DeadLetters
 from comet.handlers.delayed_retries import DelayedRetries, of_another_group
 from comet.records.expiry import has_expired
 from comet.types import TopicPartition, wall_clock_us
-from comet.values.record import RecordBatch
+from comet.values.record import RecordBatch, has_headers
 
 if TYPE_CHECKING:
     from random import Random
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from comet.encryption.keyring import Keyring
     from comet.producer.transaction import TransactionalProducer
     from comet.share.share_consumer import ShareConsumer
+    from comet.tracing.spans import ProcessSpans
     from comet.v1 import groups_pb2 as groups_pb
 
 log = logging.getLogger("comet")
@@ -72,6 +75,7 @@ class Clients(Protocol):
     def group_consumer(self, one: Binding, **hooks: Any) -> RecordSource: ...
     def shared_consumer(self, one: Binding) -> ShareConsumer[Any]: ...
     def transactional_producer(self, source: RecordSource | None) -> TransactionalProducer: ...
+    def process_spans(self, one: Binding) -> ProcessSpans | None: ...
 
 
 class Host(Protocol):
@@ -98,6 +102,7 @@ class Serving:
     def __init__(self, host: Host, one: Binding) -> None:
         self.host = host
         self.one = one
+        self.spans = host.clients.process_spans(one)  # None: it makes none
         self.stopping = False
         self.started = False  # whether its consumer is
         self._task: asyncio.Task[Any] | None = None
@@ -146,8 +151,19 @@ class Serving:
         finally:
             self._consuming = False
 
+    def committing(self) -> AbstractContextManager[Any]:
+        """The span of a commit, as a block."""
+        return contextlib.nullcontext() if self.spans is None else self.spans.settle("commit", self.one.topic)
+
     async def handle(self, item: Item) -> None:
         """Calls the handler once; its policy decides about failed records."""
+        if self.spans is None or not self.spans.concern(has_headers=has_headers(item.batch)):
+            await self._call(item)
+            return
+        with span_of(self.spans, self.one, item):
+            await self._call(item)
+
+    async def _call(self, item: Item) -> None:
         one = self.one
         for error in item.errors:
             one.malformed(error)
@@ -156,6 +172,8 @@ class Serving:
         try:
             await self.host.caller.call(one, item.argument, item)
         except Exception as error:  # noqa: BLE001 - the handler's error policy decides about any exception
+            if self.spans is not None:
+                self.spans.give_up(error)
             one.failure(error)
         else:
             one.handled += 1
@@ -386,6 +404,8 @@ class GroupServing(Serving):
     async def pause(self, item: Item, life: int, attempts: int, error: Exception) -> None:
         """Waits before the next attempt. Raises Stopped if there is no next attempt."""
         self.one.retried += 1
+        if self.spans is not None:
+            self.spans.event("retry", error, attempts)
         ceiling_ms = min(self.policy.backoff_ms * 2 ** min(attempts - 1, 30), limits.RETRY_BACKOFF_MS_MAX)
         delay_s = ceiling_ms * (0.5 + self.host.random.random() / 2) / 1000
         log.warning(
@@ -410,6 +430,8 @@ class GroupServing(Serving):
         if delay is None:
             return False
         one.delayed += 1
+        if self.spans is not None:
+            self.spans.event("retry_later", error, attempts, one.options.retry_topic)
         log.warning(
             "comet: handler %s failed on %s/%d at %d after %d attempts, retry by way of %r in %s: %r",
             one.name, item.batch.topic, item.batch.partition, item.first, attempts, one.options.retry_topic,
@@ -420,6 +442,8 @@ class GroupServing(Serving):
     async def give_up(self, item: Item, attempts: int, error: Exception) -> None:
         """Writes the item to the dead-letter topic, or lets on_error decide."""
         one, topic = self.one, self.policy.dead_letter
+        if self.spans is not None:
+            self.spans.give_up(error)
         if not topic:
             one.failure(error)
             return
@@ -431,6 +455,32 @@ class GroupServing(Serving):
         one.dead_lettered += await self.host.clients.dead_letters.write(
             topic, item, one.group, attempts, error, retried=one.reads_retries
         )
+        if self.spans is not None:
+            self.spans.event("dead_letter", error, attempts, topic)
+
+
+def settling(serving: GroupServing, batch: RecordBatch[Any]) -> Callable[[Item, int], Awaitable[None]]:
+    """The function that settles the items of a batch: within spans if it may have traced records."""
+    if serving.spans is None or not serving.spans.concern(has_headers=has_headers(batch)):
+        return serving.settle
+    return partial(_settle_in_span, serving)
+
+
+async def _settle_in_span(serving: GroupServing, item: Item, life: int) -> None:
+    assert serving.spans is not None
+    if of_another_group(serving.one, item):
+        return
+    with span_of(serving.spans, serving.one, item):
+        await serving.settle(item, life)
+
+
+def span_of(spans: ProcessSpans, one: Binding, item: Item) -> AbstractContextManager[Any]:
+    """The span of a handler's call with an item, as a block."""
+    batch = item.batch
+    if one.whole:
+        return spans.process(batch.topic, batch.partition, item.first, batch.headers, len(batch))
+    headers = batch.headers[bisect_left(batch.offsets, item.first)]
+    return spans.process(batch.topic, batch.partition, item.first, [headers])
 
 
 def _text(tps: Iterable[TopicPartition]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from comet import limits
@@ -90,6 +91,13 @@ class ShareWorker(Serving):
 
     async def _acknowledge(self, record: ShareRecord[Any]) -> None:
         current_serving.set(self)
+        if self.spans is None or not self.spans.concern(has_headers=bool(record.headers)):
+            await self._handle_record(record)
+            return
+        with self.spans.process(record.topic, record.partition, record.offset, [record.headers]):
+            await self._handle_record(record)
+
+    async def _handle_record(self, record: ShareRecord[Any]) -> None:
         one = self.one
         argument = record.value if one.signature.shape is HandlerShape.MODEL else record
         try:
@@ -98,7 +106,8 @@ class ShareWorker(Serving):
             except Exception as error:  # noqa: BLE001 - the handler's error policy decides about any exception
                 await self._failed(record, error)
             else:
-                await record.ack()
+                with self._settling("ack", record):
+                    await record.ack()
                 one.handled += 1
         except LockExpired as error:
             log.warning(
@@ -112,20 +121,31 @@ class ShareWorker(Serving):
             self._failure = self._failure or error
             self._interrupt()
 
+    def _settling(self, name: str, record: ShareRecord[Any]) -> AbstractContextManager[Any]:
+        return nullcontext() if self.spans is None else self.spans.settle(name, record.topic)
+
     async def _failed(self, record: ShareRecord[Any], error: Exception) -> None:
         one, policy = self.one, self.policy
+        if self.spans is not None:
+            self.spans.give_up(error)
         if record.delivery_count <= policy.retries:
             one.retried += 1
             ceiling_ms = min(policy.backoff_ms * 2 ** min(record.delivery_count - 1, 30), limits.RETRY_BACKOFF_MS_MAX)
             delay_ms = round(ceiling_ms * (0.5 + self.host.random.random() / 2))
             log.warning("comet: handler %s failed at delivery %d: %r", one.name, record.delivery_count, error)
-            await record.nack(delay_ms=delay_ms)
+            if self.spans is not None:
+                self.spans.event("retry", error, record.delivery_count)
+            with self._settling("nack", record):
+                await record.nack(delay_ms=delay_ms)
         elif policy.dead_letter or policy.on_error == "skip":
             one.failed += 1
             one.dead_lettered += bool(policy.dead_letter)
             log.error("comet: handler %s gave up on %d: %r", one.name, record.offset, error, exc_info=error)
             # The text of an error may quote the value, which brokers are not to see.
             encrypted = self.host.clients.encryption is not None
-            await record.reject(type(error).__name__ if encrypted else f"{type(error).__name__}: {error}")
+            if self.spans is not None and policy.dead_letter:
+                self.spans.event("dead_letter", error, record.delivery_count, policy.dead_letter)
+            with self._settling("reject", record):
+                await record.reject(type(error).__name__ if encrypted else f"{type(error).__name__}: {error}")
         else:
             one.failure(error)

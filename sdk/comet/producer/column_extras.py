@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from comet import limits
 from comet.errors import InvalidArgument
 from comet.producer.accumulator import ProducerBatch
-from comet.producer.partitioner import HeaderPairs, check_timestamp, header_pairs
+from comet.producer.partitioner import HeaderPairs, check_timestamp, header_pairs, header_size
 from comet.values.record import Headers
 from comet.wire.record_ttl import check_ttl, expiry_of
 
@@ -44,7 +43,7 @@ class Extras:
         for name, column in (("headers", headers), ("timestamps", timestamps_us), ("ttls_ms", ttls_ms)):
             if column is not None and len(column) != count:
                 raise InvalidArgument(f"{len(column)} {name} for {count} values")
-        pairs = None if headers is None else [header_pairs(one) if one else None for one in headers]
+        pairs = None if headers is None else checked_headers(headers)
         times = None
         if timestamps_us is not None:
             times = [timestamp_us if time is None else check_timestamp(time) for time in timestamps_us]
@@ -60,7 +59,7 @@ class Extras:
                 if times is None
                 else [expiry_of(time, ttl_ms) for time in times]
             )
-        return cls(pairs, times, expiry, None if pairs is None else [_size(one) for one in pairs])
+        return cls(pairs, times, expiry, None if pairs is None else _sizes(pairs))
 
     def chosen(self, members: Sequence[int]) -> Extras:
         """The columns of the records at some indexes."""
@@ -83,5 +82,25 @@ class Extras:
             batch.expiry = self._expiry[part]
 
 
-def _size(pairs: HeaderPairs | None) -> int:
-    return sum(len(name) + len(content) + limits.HEADER_OVERHEAD_BYTES for name, content in pairs) if pairs else 0
+def checked_headers(headers: Sequence[Headers | None]) -> list[HeaderPairs | None]:
+    """Headers as they are stored. Those that several records in a row share are checked once."""
+    found: list[HeaderPairs | None] = []
+    last: Headers | None = None
+    pairs: HeaderPairs | None = None
+    for one in headers:
+        if one is not last or not isinstance(one, list | tuple):
+            last, pairs = one, header_pairs(one) if one else None
+        found.append(pairs)
+    return found
+
+
+def _sizes(column: list[HeaderPairs | None]) -> list[int]:
+    """The bytes of each record's headers."""
+    found: list[int] = []
+    last: HeaderPairs | None = None
+    size = 0
+    for pairs in column:
+        if pairs is not last:
+            last, size = pairs, 0 if pairs is None else header_size(pairs)
+        found.append(size)
+    return found

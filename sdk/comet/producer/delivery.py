@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comet.errors import CometError
 from comet.producer.accumulator import ProducerBatch
 from comet.producer.delayed_record import DelayedRecord
 from comet.types import Receipt, ReceiptRange, ScheduledReceipt
+
+if TYPE_CHECKING:
+    from comet.tracing.spans import SendSpan
 
 
 def wait(batch: ProducerBatch | DelayedRecord) -> asyncio.Future[None]:
@@ -202,3 +205,38 @@ def _outcome(batch: ProducerBatch) -> ReceiptRange | FailedRange:
     return ReceiptRange(
         batch.accumulator.topic, batch.accumulator.partition, batch.base_offset, batch.count, batch.append_time_us
     )
+
+
+def end_span(span: SendSpan, delivery: Delivery | ScheduledDelivery | BulkDelivery) -> None:
+    """Ends the span of records once each of them is acknowledged, stored or failed."""
+    if isinstance(delivery, ScheduledDelivery):
+        _when_done([delivery._record], span.finished)
+    elif isinstance(delivery, BulkDelivery):
+        _when_done(delivery._batches, span.finished)
+    else:
+        batch, index = delivery._batch, delivery._index
+        topic, partition = batch.accumulator.topic, batch.accumulator.partition
+
+        def end(error: CometError | None) -> None:
+            offset = batch.base_offset + index if error is None and batch.base_offset >= 0 else None
+            span.finished(error, (topic, partition, offset))
+
+        _when_done([batch], end)
+
+
+def _when_done(batches: Sequence[ProducerBatch | DelayedRecord], call: Callable[[CometError | None], None]) -> None:
+    """Calls a function once all batches are done, with their first error."""
+    left = [wait(batch) for batch in batches if not batch.done]
+
+    def one_done(future: object) -> None:
+        left.remove(future)  # type: ignore[arg-type]  # a future is one of them
+        if not left:
+            end()
+
+    def end() -> None:
+        call(next((batch.error for batch in batches if batch.error is not None), None))
+
+    for future in tuple(left):
+        future.add_done_callback(one_done)
+    if not left:
+        end()

@@ -26,10 +26,10 @@ from comet.encryption.encryptor import Encryptor
 from comet.encryption.keyring import Keyring
 from comet.errors import Closed, CometError, InvalidArgument, RecordTooLarge
 from comet.producer.accumulator import Accumulator, ProducerBatch, add_expiry, add_extras
-from comet.producer.column_extras import Extras
+from comet.producer.column_extras import Extras, checked_headers
 from comet.producer.delayed_record import Delay, DelayedRecord, due_time, put_of, schedule_id_of
 from comet.producer.delayed_sends import ActingSends, DelayedSends
-from comet.producer.delivery import BulkDelivery, Delivery, ScheduledDelivery, wait, wake
+from comet.producer.delivery import BulkDelivery, Delivery, ScheduledDelivery, end_span, wait, wake
 from comet.producer.expiry import Expiry
 from comet.producer.idempotent_publish import encrypt, publish_once, request_of
 from comet.producer.memory import Budget
@@ -38,6 +38,9 @@ from comet.producer.sender import PartitionSender, Settings
 from comet.producer.topic_route import Column, Route, Routes, Slice, cut
 from comet.producer.value_encoder import ValueEncoder
 from comet.records import Codec
+from comet.tracing.clients import send_spans
+from comet.tracing.headers import has_context
+from comet.tracing.options import Tracing
 from comet.types import Acks, Receipt, ScheduledReceipt
 from comet.v1 import records_pb2 as pb
 from comet.values.record import Headers, Key, NewRecord
@@ -96,6 +99,7 @@ class Producer:
     not acknowledged within `timeout_ms` fails. With `encryption` values are encrypted before they are sent.
     Fields of dataclasses and msgspec.Structs are checked against their annotations, unless `check_values` is False.
     With `create`, True or a NewTopic, a topic that is missing is made when the first record is sent to it.
+    `tracing` says which spans of OpenTelemetry it makes, if any.
 
     >>> async def example(address: str) -> None:
     ...     async with comet.Producer(address, acks="all", compression="zstd") as producer:
@@ -123,6 +127,7 @@ class Producer:
         encryption: Keyring | None = None,
         check_values: bool = True,
         create: Create = False,
+        tracing: Tracing | bool = True,
         name: str = "",
         **seams: Unpack[Seams],
     ) -> None:
@@ -150,6 +155,7 @@ class Producer:
             transactional=self._transactional,
         )
         self._client = client
+        self._spans = send_spans(tracing, client.bootstrap, name)
         self._settings = settings
         self._budget = Budget(buffer_bytes)
         self._routes = Routes(client, self._make_sender, create)
@@ -236,6 +242,18 @@ class Producer:
         >>> run(example)
         [0, 1, 2]
         """
+        spans = self._spans
+        if spans is not None and spans.current() is not spans.quiet:
+            headers = [] if headers is None else header_pairs(headers)
+            begun = None if has_context(headers) else spans.begin(topic)
+            if begun is not None:
+                with begun:
+                    delivery = await self.send(
+                        topic, value, key=key, headers=begun.added_to(headers), timestamp_us=timestamp_us,
+                        partition=partition, ttl_ms=ttl_ms, delay=delay, due=due, schedule_id=schedule_id,
+                    )  # fmt: skip
+                    end_span(begun, delivery)
+                return delivery
         if delay is not None or due is not None or schedule_id is not None:
             return await self._send_delayed(
                 topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms,
@@ -343,18 +361,12 @@ class Producer:
         >>> run(example)
         quotes 0
         """
-        if delay is not None or due is not None or schedule_id is not None:
-            return await (
-                await self._send_delayed(
-                    topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition,
-                    ttl_ms=ttl_ms, delay=delay, due=due, schedule_id=schedule_id,
-                )
-            )  # fmt: skip
         return await (
             await self.send(
-                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms
+                topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition, ttl_ms=ttl_ms,
+                delay=delay, due=due, schedule_id=schedule_id,
             )
-        )
+        )  # fmt: skip
 
     async def _send_delayed(
         self, topic: str, value: Any, *, key: Key, headers: Headers | None, timestamp_us: int | None,
@@ -462,6 +474,21 @@ class Producer:
         >>> run(example)
         1000
         """
+        spans = self._spans
+        if spans is not None and spans.current() is not spans.quiet:
+            given = None if headers is None else checked_headers(headers)
+            traced = given is not None and all(pairs is not None and has_context(pairs) for pairs in given)
+            begun = None if traced else spans.begin(topic, len(values))
+            headers = given
+            if begun is not None:
+                with begun:
+                    bulk = await self.send_many(
+                        topic, values, keys=keys, headers=begun.added_to_all(given or [None] * len(values)),
+                        partition=partition, timestamp_us=timestamp_us, timestamps_us=timestamps_us, ttl_ms=ttl_ms,
+                        ttls_ms=ttls_ms,
+                    )  # fmt: skip
+                    end_span(begun, bulk)
+                return bulk
         route = self._routes.open.get(topic)
         if route is None:
             route = await self._open_route(topic)

@@ -39,6 +39,7 @@ from comet.producer.delayed_record import Delay, refused_in_transaction
 from comet.producer.delivery import BulkDelivery, Delivery
 from comet.producer.producer import Compression, Producer
 from comet.producer.sender import PartitionSender
+from comet.tracing.options import Tracing
 from comet.v1 import groups_pb2 as groups_pb
 from comet.v1 import records_pb2 as pb
 from comet.values.record import Headers, Key
@@ -393,7 +394,8 @@ class TransactionalProducer:
     A transaction that is open for longer than `transaction_timeout_ms` is aborted, so that no consumer waits for it.
     A record, and also opening, committing and aborting, fails without an answer within `timeout_ms`.
 
-    With `create`, True or a NewTopic, a topic that is missing is made when the first record is sent to it.
+    With `create`, True or a NewTopic, a topic that is missing is made when the first record is sent to it. `tracing` is
+    that of Producer.
 
     One transaction at a time; its sends may run at once. Consumers read it once it is committed, or at once with
     `isolation="uncommitted"`.
@@ -425,6 +427,7 @@ class TransactionalProducer:
         encryption: Keyring | None = None,
         check_values: bool = True,
         create: Create = False,
+        tracing: Tracing | bool = True,
         name: str = "",
         **seams: Unpack[Seams],
     ) -> None:
@@ -437,7 +440,7 @@ class TransactionalProducer:
         self._writer = Writer(
             addresses, timeout_ms=timeout_ms, linger_ms=linger_ms, batch_bytes=batch_bytes,
             bulk_batch_bytes=bulk_batch_bytes, buffer_bytes=buffer_bytes, compression=compression,
-            encryption=encryption, check_values=check_values, create=create, name=name, **seams,
+            encryption=encryption, check_values=check_values, create=create, tracing=tracing, name=name, **seams,
         )  # fmt: skip
         client = self._writer.client
         if not transactional_id and not group:

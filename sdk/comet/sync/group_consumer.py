@@ -278,8 +278,9 @@ class GroupConsumer(Generic[T]):
         """
         return get_record(self._async, timeout_s)
 
-    def batches(self) -> BatchIterator[T]:
-        """Whole batches, the fastest way to read. `positions()` moves past a batch once it is handed out.
+    def batches(self, *, trace: bool = False) -> BatchIterator[T]:
+        """Whole batches, the fastest way to read. `positions()` moves past a batch once it is handed out. With `trace`,
+        each is a span of OpenTelemetry, with links to at most 128 contexts in which its records were made.
 
         >>> def example(address: str) -> None:
         ...     with comet.sync.Producer(address) as producer:
@@ -291,7 +292,7 @@ class GroupConsumer(Generic[T]):
         >>> run(example)
         quotes 0 [b'1', b'2']
         """
-        return BatchIterator(exclusive(self._async, computed(self._async.batches)))
+        return BatchIterator(exclusive(self._async, computed(lambda: self._async.batches(trace=trace))))
 
     def arrow(
         self, *, columns: Iterable[str] | None = None, rows_max: int = 65536, wait_ms: float = 1000

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from comet.consumer.broker_subscription import PartitionSubscription
 from comet.consumer.contents import Opened
-from comet.consumer.iteration import RecordIterator, unexpired_records
+from comet.consumer.iteration import BatchIterator, RecordIterator, unexpired_records
 from comet.consumer.look_ahead import LookAhead
 from comet.errors import CometError, SerdeError
 from comet.event_loop import call
@@ -66,6 +66,14 @@ def get_record(consumer: RecordIterator[T], timeout_s: float | None) -> Record[T
 def next_batch(consumer: RecordIterator[T]) -> RecordBatch[T]:
     """The consumer's next batch."""
     return _batch_at_hand(consumer) or exclusive(consumer, _reading(consumer, consumer._take_batch))
+
+
+def next_of(batches: BatchIterator[T]) -> RecordBatch[T]:
+    """The next batch of an iterator, with its span if it traces."""
+    batch = next_batch(batches._consumer)
+    if batches._spans is not None:
+        batches._traced(batch)
+    return batch
 
 
 def get_batch(consumer: RecordIterator[T], timeout_s: float | None) -> RecordBatch[T] | None:

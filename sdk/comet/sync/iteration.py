@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from comet.consumer.iteration import BatchIterator as AsyncBatchIterator
 from comet.consumer.iteration import TableIterator as AsyncTableIterator
-from comet.sync.inbox import exclusive, next_batch
+from comet.sync.inbox import exclusive, next_of
 from comet.values.record import RecordBatch
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class BatchIterator(Generic[T]):
         return self
 
     def __next__(self) -> RecordBatch[T]:
-        return next_batch(self._async._consumer)
+        return next_of(self._async)
 
 
 class TableIterator(Generic[T]):

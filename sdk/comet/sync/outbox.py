@@ -102,7 +102,7 @@ class Outbox:
         """Hands a record over, without waiting for the loop. Raises what is wrong with it."""
         self._check()
         record = _checked(self._producer, topic, value, key, headers, timestamp_us, partition, ttl_ms)
-        if record is None:  # the topic is to be looked up, or the value to be encrypted
+        if record is None:  # the topic is to be looked up, the value to be encrypted, or a span is recording here
             return self.call(
                 self._send(
                     topic,
@@ -195,8 +195,8 @@ def _checked(
     partition: int | None, ttl_ms: int | None,
 ) -> CheckedRecord | None:  # fmt: skip
     """The record as it is stored; None if that takes a turn of the loop. Raises as `Producer.send`."""
-    route, encoder = producer._routes.open.get(topic), producer._encoder
-    if route is None or encoder.encryptor is not None:
+    route, encoder, spans = producer._routes.open.get(topic), producer._encoder, producer._spans
+    if route is None or encoder.encryptor is not None or (spans is not None and spans.active()):
         return None
     data = value if value.__class__ is bytes else encoder.encode(value)
     size = route.overhead if data is None else len(data) + route.overhead

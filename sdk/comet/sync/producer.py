@@ -19,6 +19,7 @@ from comet.producer.producer import Compression
 from comet.producer.producer import Producer as AsyncProducer
 from comet.sync.delivery import BulkDelivery, Delivery, ScheduledDelivery
 from comet.sync.outbox import Outbox
+from comet.tracing.options import Tracing
 from comet.types import Acks, Receipt, ScheduledReceipt
 from comet.values.record import Headers, Key, NewRecord
 
@@ -34,6 +35,7 @@ class Producer:
     not acknowledged within `timeout_ms` fails. With `encryption` values are encrypted before they are sent.
     Fields of dataclasses and msgspec.Structs are checked against their annotations, unless `check_values` is False.
     With `create`, True or a NewTopic, a topic that is missing is made when the first record is sent to it.
+    `tracing` says which spans of OpenTelemetry it makes, if any.
 
     >>> def example(address: str) -> None:
     ...     with comet.sync.Producer(address, acks="all", compression="zstd") as producer:
@@ -59,6 +61,7 @@ class Producer:
         encryption: Keyring | None = None,
         check_values: bool = True,
         create: Create = False,
+        tracing: Tracing | bool = True,
         name: str = "",
         **seams: Unpack[Seams],
     ) -> None:
@@ -78,6 +81,7 @@ class Producer:
                     encryption=encryption,
                     check_values=check_values,
                     create=create,
+                    tracing=tracing,
                     name=name,
                     **seams,
                 )

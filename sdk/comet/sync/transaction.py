@@ -22,6 +22,7 @@ from comet.sync.calls import asynchronous
 from comet.sync.delivery import BulkDelivery, Delivery
 from comet.sync.group_consumer import GroupConsumer
 from comet.sync.outbox import Outbox
+from comet.tracing.options import Tracing
 from comet.values.record import Headers, Key
 
 
@@ -192,7 +193,8 @@ class TransactionalProducer:
     A transaction that is open for longer than `transaction_timeout_ms` is aborted, so that no consumer waits for it.
     A record, and also opening, committing and aborting, fails without an answer within `timeout_ms`.
 
-    With `create`, True or a NewTopic, a topic that is missing is made when the first record is sent to it.
+    With `create`, True or a NewTopic, a topic that is missing is made when the first record is sent to it. `tracing` is
+    that of Producer.
 
     One transaction at a time; its sends may run at once. Consumers read it once it is committed, or at once with
     `isolation="uncommitted"`.
@@ -224,6 +226,7 @@ class TransactionalProducer:
         encryption: Keyring | None = None,
         check_values: bool = True,
         create: Create = False,
+        tracing: Tracing | bool = True,
         name: str = "",
         **seams: Unpack[Seams],
     ) -> None:
@@ -243,6 +246,7 @@ class TransactionalProducer:
                     encryption=encryption,
                     check_values=check_values,
                     create=create,
+                    tracing=tracing,
                     name=name,
                     **seams,
                 )

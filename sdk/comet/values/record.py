@@ -354,6 +354,11 @@ def _one_by_one(batch: RecordBatch[Any]) -> Iterator[Any]:
         yield event
 
 
+def has_headers(batch: RecordBatch[Any]) -> bool:
+    """Whether any record of the stored batch has headers, known without reading them."""
+    return batch._batch.header_columns is not None
+
+
 def unexpired(batch: RecordBatch[T], now_us: int) -> RecordBatch[T] | None:
     """The records that have not expired; None for none. `next_offset` stays: the others count as read."""
     expiry = batch.expiry
