@@ -26,7 +26,7 @@ from comet_gateway.http.problems import Problem
 from comet_gateway.http.request_body import NDJSON, BodyLines, Line
 from comet_gateway.metrics import Metrics
 from comet_gateway.records.write import WriteResult, write
-from comet_gateway.schemas.records import Columns, Pairs, decode_line, decode_lines
+from comet_gateway.schemas.records import Columns, decode_line, decode_lines
 
 ANSWER_BYTES: Final = 48  # of the answer for one record
 TURN_LINES: Final = 100  # that are parsed one by one before other tasks get a turn
@@ -44,7 +44,7 @@ class LinesAnswer:
     def __init__(
         self,
         lines: AsyncGenerator[BodyLines | Line],
-        check: Callable[[], Awaitable[None]],
+        prepare: Callable[[Columns], Awaitable[None]],
         producer: comet.Producer,
         catalog: Catalog,
         topic: str,
@@ -52,10 +52,9 @@ class LinesAnswer:
         timeout_s: float,
         metrics: Metrics,
         draining: asyncio.Event,
-        context: Pairs,
     ) -> None:
         self._lines = lines
-        self._check = check  # raises the Problem of a user that may not write any more
+        self._prepare = prepare  # called before records are written; raises the Problem of a user that may not
         self._producer = producer
         self._catalog = catalog
         self._topic = topic
@@ -63,7 +62,6 @@ class LinesAnswer:
         self._timeout_s = timeout_s
         self._metrics = metrics
         self._draining = draining
-        self._context = context  # of the request's trace, for its records; empty: none
         self._first: BodyLines | Line | None = None
         self._waiting: deque[tuple[WriteResult | str, float]] = deque()  # with its deadline
         self._unanswered = 0  # approximate bytes
@@ -153,9 +151,7 @@ class LinesAnswer:
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         self._metrics.records_in += len(columns)
         try:
-            await self._check()
-            if self._context:
-                columns.add_context(self._context)
+            await self._prepare(columns)
             written = await write(self._producer, self._catalog, self._topic, columns, deadline)
         except (CometError, Problem) as error:
             self._catalog.forget(self._topic)

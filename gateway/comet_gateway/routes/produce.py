@@ -19,7 +19,7 @@ from comet_gateway.http.raw_route import Answer, RawRoute, Reply
 from comet_gateway.http.server_spans import creation_context
 from comet_gateway.records.ndjson import LinesAnswer
 from comet_gateway.records.write import WriteResult, write, write_once
-from comet_gateway.schemas.records import decode_body
+from comet_gateway.schemas.records import Columns, decode_body
 from comet_gateway.schemas.records_api import PRODUCE
 
 router = APIRouter(prefix="/v1", route_class=RawRoute)
@@ -68,15 +68,22 @@ async def produce(request: Request) -> Answer:
     kind = request_body.media_type(headers, request_body.JSON, request_body.NDJSON)
     principal = scope["comet.principal"]
     producer = state.users.producer_for(principal, backend.producers[options.acks])
+    context = creation_context(scope)
     key = headers.get(b"idempotency-key")
     if kind == request_body.NDJSON:
         if key is not None:
             raise Problem("INVALID_ARGUMENT", "NDJSON is written as it arrives, so it cannot have an idempotency key")
         lines = request_body.read_lines(incoming, headers, config.limits)
         needs = (("write", "topic", topic),)
+
+        async def prepare(columns: Columns) -> None:
+            await state.users.check(principal, needs)
+            if context:
+                columns.add_context(context)
+
         answer = LinesAnswer(
             lines,
-            lambda: state.users.check(principal, needs),
+            prepare,
             producer,
             backend.catalog,
             topic,
@@ -84,17 +91,16 @@ async def produce(request: Request) -> Answer:
             options.timeout_ms / 1000,
             state.metrics,
             state.draining,
-            creation_context(scope),
         )
         return await answer.begun()
     body = await request_body.read(incoming, headers, config.limits)
     columns = decode_body(body, config.limits.records_max)
     state.metrics.bytes_in += len(body)
     state.metrics.records_in += len(columns)
-    if key is not None:
+    if key is not None:  # a repeated request has another context, and would not be the same
         receipts = await write_once(producer, topic, columns, key.decode("latin-1"), options.acks, options.timeout_ms)
         return Reply(b'{"results":[%b]}' % ",".join(map(_receipt, receipts)).encode())
-    if context := creation_context(scope):
+    if context:
         columns.add_context(context)
     deadline = asyncio.get_running_loop().time() + options.timeout_ms / 1000
     written = await write(producer, backend.catalog, topic, columns, deadline)

@@ -20,7 +20,7 @@ from comet.encryption.keyring import Keyring
 from comet.errors import CometError, CorruptBatch, CorruptRecords, InvalidArgument, SerdeError
 from comet.records.expiry import has_expired
 from comet.types import TopicPartition
-from comet.values.record import Record, RecordBatch, has_headers, unexpired
+from comet.values.record import Record, RecordBatch, unexpired
 from comet.wire.corrupt import range_of
 
 if TYPE_CHECKING:
@@ -374,13 +374,8 @@ class BatchIterator(Generic[T]):
     async def __anext__(self) -> RecordBatch[T]:
         batch = await self._consumer._take_batch()
         if self._spans is not None:
-            self._traced(batch)
+            self._spans.received(batch)
         return batch
-
-    def _traced(self, batch: RecordBatch[T]) -> None:
-        assert self._spans is not None
-        headers = batch.headers if has_headers(batch) else ()
-        self._spans.received(batch.topic, batch.partition, headers, len(batch))
 
 
 class TableIterator(Generic[T]):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from comet import limits
@@ -39,7 +40,6 @@ from comet.handlers.dispatch import Dispatch, Task
 from comet.handlers.serving import GroupServing, Host, Restart, Stopped, current_serving, span_of
 from comet.producer.transaction import Transaction, TransactionalProducer
 from comet.types import TopicPartition
-from comet.values.record import has_headers
 
 log = logging.getLogger("comet")
 
@@ -294,11 +294,12 @@ class ExactlyOnce(GroupServing):
         await tx.commit_offsets(self.source, {item.tp: item.end for item in items})
 
     async def _handle_all(self, items: list[Item], tx: Transaction) -> None:
+        handle = self._handle if self.spans is None else self._handle_in_span
         if self.policy.concurrency == 1:
             for n, item in enumerate(items):
                 if n % limits.TURN_RECORDS == 0:
                     await asyncio.sleep(0)  # lets the transaction before proceed
-                await self._handle(item, tx)
+                await handle(item, tx)
             return
         dispatch: Dispatch[Item] = Dispatch(self.policy.concurrency, max(len(items), self.policy.concurrency))
         for item in items:
@@ -320,21 +321,19 @@ class ExactlyOnce(GroupServing):
                 await self._changed.wait()
                 continue
             try:
-                await self._handle(task.item, tx)
+                await (self._handle if self.spans is None else self._handle_in_span)(task.item, tx)
             except Exception as error:  # noqa: BLE001 - raised once all handlers of the transaction have ended
                 failures.append(error)
             finally:
                 dispatch.done(task)
                 self._notify()
 
-    async def _handle(self, item: Item, tx: Transaction) -> None:
-        if self.spans is None or not self.spans.concern(has_headers=has_headers(item.batch)):
-            await self._handle_item(item, tx)
-            return
-        with span_of(self.spans, self.one, item):
-            await self._handle_item(item, tx)
+    async def _handle_in_span(self, item: Item, tx: Transaction) -> None:
+        assert self.spans is not None
+        with span_of(self.spans, self.one, item) if self.spans.concern(item.batch) else nullcontext():
+            await self._handle(item, tx)
 
-    async def _handle_item(self, item: Item, tx: Transaction) -> None:
+    async def _handle(self, item: Item, tx: Transaction) -> None:
         identity = (item.tp, item.first)
         if self._condemned or item.errors:
             condemned = self._condemned.get(identity)

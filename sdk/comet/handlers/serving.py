@@ -30,7 +30,7 @@ from comet.handlers.dead_letters import DeadLetters
 from comet.handlers.delayed_retries import DelayedRetries, of_another_group
 from comet.records.expiry import has_expired
 from comet.types import TopicPartition, wall_clock_us
-from comet.values.record import RecordBatch, has_headers
+from comet.values.record import RecordBatch
 
 if TYPE_CHECKING:
     from random import Random
@@ -157,13 +157,6 @@ class Serving:
 
     async def handle(self, item: Item) -> None:
         """Calls the handler once; its policy decides about failed records."""
-        if self.spans is None or not self.spans.concern(has_headers=has_headers(item.batch)):
-            await self._call(item)
-            return
-        with span_of(self.spans, self.one, item):
-            await self._call(item)
-
-    async def _call(self, item: Item) -> None:
         one = self.one
         for error in item.errors:
             one.malformed(error)
@@ -189,8 +182,13 @@ class PlainServing(Serving):
             if await self._waiting(self._started(consumer)) is None:
                 return
             while (batch := await self._next(consumer)) is not None:
+                spans = None if self.spans is None or not self.spans.concern(batch) else self.spans
                 for item in items_of(one, batch):
-                    await self.handle(item)
+                    if spans is None:
+                        await self.handle(item)
+                    else:
+                        with span_of(spans, one, item):
+                            await self.handle(item)
                     if self.stopping:
                         return
         except Closed:
@@ -374,6 +372,8 @@ class GroupServing(Serving):
                 if self.restart:
                     raise Restart(str(error)) from error
                 if attempts <= self.policy.retries:
+                    if self.spans is not None:
+                        self.spans.event("retry", error, attempts)
                     await self.pause(item, life, attempts, error)
                     continue
                 if not await self._retry_later(item, attempts, error):
@@ -404,8 +404,6 @@ class GroupServing(Serving):
     async def pause(self, item: Item, life: int, attempts: int, error: Exception) -> None:
         """Waits before the next attempt. Raises Stopped if there is no next attempt."""
         self.one.retried += 1
-        if self.spans is not None:
-            self.spans.event("retry", error, attempts)
         ceiling_ms = min(self.policy.backoff_ms * 2 ** min(attempts - 1, 30), limits.RETRY_BACKOFF_MS_MAX)
         delay_s = ceiling_ms * (0.5 + self.host.random.random() / 2) / 1000
         log.warning(
@@ -461,7 +459,7 @@ class GroupServing(Serving):
 
 def settling(serving: GroupServing, batch: RecordBatch[Any]) -> Callable[[Item, int], Awaitable[None]]:
     """The function that settles the items of a batch: within spans if it may have traced records."""
-    if serving.spans is None or not serving.spans.concern(has_headers=has_headers(batch)):
+    if serving.spans is None or not serving.spans.concern(batch):
         return serving.settle
     return partial(_settle_in_span, serving)
 

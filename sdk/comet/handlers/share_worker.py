@@ -41,6 +41,7 @@ class ShareWorker(Serving):
         self._consumer = consumer = self.host.clients.shared_consumer(self.one)
         room = asyncio.Semaphore(self.policy.concurrency)
         loop = asyncio.get_running_loop()
+        acknowledge = self._acknowledge if self.spans is None else self._acknowledge_in_span
         try:
             if await self._waiting(self._started(consumer)) is None:
                 return
@@ -51,7 +52,7 @@ class ShareWorker(Serving):
                 record = await self._waiting(self._next(consumer))
                 if record is None:
                     break
-                task = loop.create_task(self._acknowledge(record))
+                task = loop.create_task(acknowledge(record))
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
                 task.add_done_callback(lambda _: room.release())
@@ -89,15 +90,13 @@ class ShareWorker(Serving):
                 one.dead_lettered += 1
                 log.error("comet: handler %s: record or batch rejected: %s", one.name, error)
 
+    async def _acknowledge_in_span(self, record: ShareRecord[Any]) -> None:
+        assert self.spans is not None
+        with self.spans.process(record.topic, record.partition, record.offset, [record.headers]):
+            await self._acknowledge(record)
+
     async def _acknowledge(self, record: ShareRecord[Any]) -> None:
         current_serving.set(self)
-        if self.spans is None or not self.spans.concern(has_headers=bool(record.headers)):
-            await self._handle_record(record)
-            return
-        with self.spans.process(record.topic, record.partition, record.offset, [record.headers]):
-            await self._handle_record(record)
-
-    async def _handle_record(self, record: ShareRecord[Any]) -> None:
         one = self.one
         argument = record.value if one.signature.shape is HandlerShape.MODEL else record
         try:

@@ -72,7 +72,7 @@ def next_of(batches: BatchIterator[T]) -> RecordBatch[T]:
     """The next batch of an iterator, with its span if it traces."""
     batch = next_batch(batches._consumer)
     if batches._spans is not None:
-        batches._traced(batch)
+        batches._spans.received(batch)
     return batch
 
 

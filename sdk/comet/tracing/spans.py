@@ -26,6 +26,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from comet.errors import CometError
 from comet.tracing.headers import BAGGAGE, TRACEPARENT, TRACESTATE, has_context, is_recorded
 from comet.tracing.options import Tracing
+from comet.values.record import RecordBatch, has_headers
 from comet.wire.version import VERSION
 
 HeaderPairs = Sequence[tuple[str, bytes]]
@@ -206,9 +207,9 @@ class ProcessSpans:
         self._attributes = attributes
         self._options = options
 
-    def concern(self, *, has_headers: bool) -> bool:
-        """Whether records of a batch may get spans."""
-        return has_headers or self._options.every_call
+    def concern(self, batch: RecordBatch[Any]) -> bool:
+        """Whether records of a batch may get spans: nothing is read for it."""
+        return self._options.every_call or has_headers(batch)
 
     def process(
         self, topic: str, partition: int, offset: int, headers: Iterable[HeaderPairs], count: int | None = None
@@ -296,16 +297,17 @@ class ReceiveSpans:
         self._tracer = tracer
         self._attributes = attributes
 
-    def received(self, topic: str, partition: int, headers: Iterable[HeaderPairs], count: int) -> None:
+    def received(self, batch: RecordBatch[Any]) -> None:
         """Makes the span of a batch that was handed out. It is a moment: what was waited for is no work."""
         attributes = {
             **self._attributes,
-            **_operation("receive", "receive", topic),
-            "messaging.destination.partition.id": str(partition),
-            "messaging.batch.message_count": count,
+            **_operation("receive", "receive", batch.topic),
+            "messaging.destination.partition.id": str(batch.partition),
+            "messaging.batch.message_count": len(batch),
         }
+        links = links_of(batch.headers) if has_headers(batch) else None
         here = contexts.get_current()
-        self._tracer.start_span(f"receive {topic}", here, SpanKind.CLIENT, attributes, links_of(headers)).end()
+        self._tracer.start_span(f"receive {batch.topic}", here, SpanKind.CLIENT, attributes, links).end()
 
 
 def message_id(topic: str, partition: int, offset: int) -> str:
