@@ -22,6 +22,7 @@ MODULES: Final = (
     "comet_bench.spark.reads",
     "comet_bench.spark.stream",
     "comet_bench.tables.clients",
+    "comet_bench.traces.clients",
 )
 
 

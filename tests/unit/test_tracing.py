@@ -333,7 +333,7 @@ async def test_a_call_is_a_span_with_a_link_to_the_creation_of_its_record(record
         seen.append(get_current_span().get_span_context())
 
     async with app.test() as test:
-        await test.publish("quotes", "1", headers={"traceparent": PARENT, "tracestate": "a=b"})
+        await test.publish("quotes", "1", headers=[("traceparent", PARENT), ("tracestate", "a=b")])
     span = recorded.only("process quotes")
     assert seen == [span.context], "it is current in the handler"
     assert span.kind is SpanKind.CONSUMER and span.parent is None
@@ -461,7 +461,7 @@ async def test_baggage_of_a_record_is_read_only_if_asked_for(recorded: Recorded)
             found.append(baggage.get_baggage("user"))
 
         async with app.test() as test:
-            await test.publish("quotes", "1", headers={"traceparent": PARENT, "baggage": "user=ann"})
+            await test.publish("quotes", "1", headers=[("traceparent", PARENT), ("baggage", "user=ann")])
         assert found == (["ann"] if asked else [None])
 
 

@@ -27,6 +27,7 @@ GATEWAY: Final = "gateway"
 SECURITY: Final = "security"
 SPARK: Final = "spark"
 TABLES: Final = "tables"
+TRACES: Final = "traces"
 
 
 @guarded
@@ -35,7 +36,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="What to measure, or 'cluster', 'cores', 'groups', 'gateway', 'security', 'spark' or 'tables'.",
+            help="What to measure, or 'cluster', 'cores', 'groups', 'gateway', 'security', 'spark', 'tables', 'traces'",
         ),
     ] = None,
     quick: Annotated[
@@ -93,6 +94,7 @@ def _suites() -> dict[str, Suite]:
     from comet_bench.security import security_bench
     from comet_bench.spark import spark_bench
     from comet_bench.tables import tables_bench
+    from comet_bench.traces import traces_bench
 
     return {
         "": broker_bench.SUITE,
@@ -103,6 +105,7 @@ def _suites() -> dict[str, Suite]:
         SECURITY: security_bench.SUITE,
         SPARK: spark_bench.SUITE,
         TABLES: tables_bench.SUITE,
+        TRACES: traces_bench.SUITE,
     }
 
 

@@ -209,6 +209,8 @@ def _outcome(batch: ProducerBatch) -> ReceiptRange | FailedRange:
 
 def end_span(span: SendSpan, delivery: Delivery | ScheduledDelivery | BulkDelivery) -> None:
     """Ends the span of records once each of them is acknowledged, stored or failed."""
+    if not span.recording:
+        return
     if isinstance(delivery, ScheduledDelivery):
         _when_done([delivery._record], span.finished)
     elif isinstance(delivery, BulkDelivery):

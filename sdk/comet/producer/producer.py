@@ -244,13 +244,14 @@ class Producer:
         """
         spans = self._spans
         if spans is not None and spans.current() is not spans.quiet:
-            headers = [] if headers is None else header_pairs(headers)
-            begun = None if has_context(headers) else spans.begin(topic)
-            if begun is not None:
+            pairs = [] if headers is None else header_pairs(headers)
+            begun = None if has_context(pairs) else spans.begin(topic)
+            headers = pairs if begun is None else [*pairs, *begun.headers]
+            if begun is not None and begun.recording:
                 with begun:
                     delivery = await self.send(
-                        topic, value, key=key, headers=begun.added_to(headers), timestamp_us=timestamp_us,
-                        partition=partition, ttl_ms=ttl_ms, delay=delay, due=due, schedule_id=schedule_id,
+                        topic, value, key=key, headers=headers, timestamp_us=timestamp_us, partition=partition,
+                        ttl_ms=ttl_ms, delay=delay, due=due, schedule_id=schedule_id,
                     )  # fmt: skip
                     end_span(begun, delivery)
                 return delivery

@@ -44,7 +44,10 @@ def is_recorded(traceparent: bytes) -> bool:
 
 def has_context(headers: Iterable[tuple[str, bytes]]) -> bool:
     """Whether a record has the context of a trace already."""
-    return any(name == TRACEPARENT for name, _ in headers)
+    for name, _ in headers:  # noqa: SIM110 - half the time of any()
+        if name == TRACEPARENT:
+            return True
+    return False
 
 
 def recorded_context(traceparent: bytes | None, tracestate: bytes | None) -> list[tuple[str, bytes]]:

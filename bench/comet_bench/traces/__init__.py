@@ -1,0 +1,1 @@
+"""The cost of traces with OpenTelemetry."""
