@@ -244,9 +244,9 @@ class Producer:
         """
         spans = self._spans
         if spans is not None and spans.current() is not spans.quiet:
-            pairs = [] if headers is None else header_pairs(headers)
-            begun = None if has_context(pairs) else spans.begin(topic)
-            headers = pairs if begun is None else [*pairs, *begun.headers]
+            given = [] if headers is None else header_pairs(headers)
+            begun = None if has_context(given) else spans.begin(topic)
+            headers = given if begun is None else [*given, *begun.headers]
             if begun is not None and begun.recording:
                 with begun:
                     delivery = await self.send(
