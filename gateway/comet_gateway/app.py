@@ -66,8 +66,7 @@ from comet_web import render
 class Gateway(FastAPI):
     """FastAPI without its own outer middleware.
 
-    Those layers cost a request more than `Front`, which handles errors and counts. To trace requests, put a middleware
-    around the application.
+    Those layers cost a request more than `Front`, which handles errors, counts, and makes the spans of requests.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

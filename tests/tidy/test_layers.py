@@ -248,6 +248,20 @@ def test_only_the_source_knows_spark() -> None:
     )
 
 
+def test_only_the_spans_know_opentelemetry() -> None:
+    """They are imported where a program has a tracer provider. Others name its types, or import it when they run."""
+    spans = ("comet.tracing.spans", "comet_bench.traces.clients")
+
+    def allowed(found: Import) -> bool:
+        return _top(found) != "opentelemetry" or found.lazy
+
+    assert not _offences(lambda source: not source.within(*spans), allowed)
+    assert not _offences(
+        lambda source: not source.within(*spans, "comet_gateway.http.server_spans", "comet.tracing.options"),
+        lambda found: _top(found) != "opentelemetry",
+    )
+
+
 def test_pages_are_made_of_facts_alone() -> None:
     """Views decide the content of pages without I/O. Entities of a cluster are facts."""
 

@@ -105,6 +105,7 @@ def test_the_trace_id_is_read_without_opentelemetry() -> None:
     "wrong",
     [
         b"", b"00", PARENT[:-1], PARENT + b"0", PARENT.upper(), b"ff" + PARENT[2:], b"\xff" * 55, PARENT + b"\n",
+        PARENT + b"-more", b"01" + PARENT[2:] + b"-" + b"m" * 201,
         PARENT.replace(TRACE.encode(), b"0" * 32), PARENT.replace(b"00f067aa0ba902b7", b"0" * 16),
     ],
 )  # fmt: skip

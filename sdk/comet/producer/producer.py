@@ -246,7 +246,7 @@ class Producer:
         if spans is not None and spans.current() is not spans.quiet:
             given = [] if headers is None else header_pairs(headers)
             begun = None if has_context(given) else spans.begin(topic)
-            headers = given if begun is None else [*given, *begun.headers]
+            headers = given if begun is None else [*given, *begun.headers] if given else begun.headers
             if begun is not None and begun.recording:
                 with begun:
                     delivery = await self.send(

@@ -13,8 +13,10 @@ from typing import Final
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 BAGGAGE: Final = "baggage"
-# Later versions may be longer; their beginning stays readable.
-_FORM: Final = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
+# Later versions than 00 may be longer; their beginning stays readable.
+_FORM: Final = re.compile(
+    rb"(?!ff|00.{53}-)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(?:-[!-~]{0,200})?"
+)
 _SAMPLED: Final = 1
 _STATE_BYTES_MAX: Final = 512  # of a tracestate that is passed on
 

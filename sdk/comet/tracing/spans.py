@@ -101,7 +101,7 @@ class SendSpans:
     `current() is not quiet` says, at the cost of a comparison, that a span may be recording here.
     """
 
-    __slots__ = ("_attributes", "_baggage", "_parent", "_parent_headers", "_sends", "_tracer", "current", "quiet")
+    __slots__ = ("_attributes", "_baggage", "_here", "_parent", "_rest", "_sends", "_tracer", "current", "quiet")
 
     def __init__(self, tracer: trace.Tracer, attributes: Mapping[str, Any], options: Tracing) -> None:
         self.current = _runtime_context()
@@ -109,9 +109,10 @@ class SendSpans:
         self._tracer = tracer
         self._attributes = attributes
         self._baggage = options.baggage
-        self._parent: Span | None = None
-        self._parent_headers: HeaderPairs = ()
-        self._sends = 0  # in that parent
+        self._here: Context | None = None  # the last context in which a span was recording,
+        self._parent: Span = trace.INVALID_SPAN  # that span,
+        self._sends = 0  # the spans in it,
+        self._rest = SendSpan(None, ())  # and its context, for the records after those
 
     def active(self) -> bool:
         """Whether a span is recording here."""
@@ -125,16 +126,20 @@ class SendSpans:
 
     def begin(self, topic: str, count: int | None = None) -> SendSpan | None:
         """Begins the span of records to be sent; None if no span is recording here. `count` is given of several."""
-        if not self.active():
-            return None
         here = self.current()
-        parent = trace.get_current_span(here)
-        if parent is not self._parent:
-            self._parent, self._sends = parent, 0
-            self._parent_headers = self._headers(here)
+        if here is not self._here:
+            if not self.active():
+                return None
+            parent = trace.get_current_span(here)
+            if parent is not self._parent:
+                self._parent, self._sends, self._rest = parent, 0, SendSpan(None, self._headers(here))
+            self._here = here
+        elif not self._parent.is_recording():  # it has ended
+            self.quiet = here
+            return None
+        if self._sends >= SENDS_MAX:
+            return self._rest
         self._sends += 1
-        if self._sends > SENDS_MAX:
-            return SendSpan(None, self._parent_headers)
         attributes = {**self._attributes, **_operation("send", "send", topic)}
         if count is not None:
             attributes["messaging.batch.message_count"] = count
