@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,9 +16,8 @@ PLAIN = [("traceparent", PARENT)]
 
 
 @pytest.fixture
-def recorded() -> Iterator[Recorded]:
-    yield Recorded()
-    assert not get_current_span().get_span_context().is_valid
+def recorded() -> Recorded:
+    return Recorded()
 
 
 def request(method: str = "POST", **headers: bytes) -> dict[str, Any]:
@@ -98,6 +96,7 @@ async def test_a_request_is_a_span_in_the_trace_of_its_client(recorded: Recorded
         "url.scheme": "http",
     }
     assert answered == [{"type": "http.response.start", "status": 200}]
+    assert not get_current_span().get_span_context().is_valid, "it ends with the request"
     assert creation_context(scope) == [], "the producer's span gives the records their context"
 
 
