@@ -40,7 +40,7 @@ class _Switch:
 
 
 def turn_off() -> None:
-    """Clients that are made from now on make no spans, whatever their options.
+    """Clients that are made from now on make no spans, with any options.
 
     >>> turn_off()
     >>> turn_on()
