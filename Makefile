@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 PROTOS := $(wildcard proto/comet/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check deploy-check format sim bench fuzz proto generate lock docs install etcd chromium java proxies promtool containers clean
+.PHONY: help demo test quick check deploy-check format sim bench fuzz proto generate lock docs install etcd chromium java proxies promtool helm containers clean
 
 help:  ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -19,7 +19,7 @@ demo: $(READY)  ## Live quotes, what Spark makes of them, and a dashboard
 	@scripts/java $(BIN)/python optional
 	$(BIN)/comet demo $(ARGS)
 
-test: $(READY) etcd chromium java proxies promtool containers  ## The whole test suite
+test: $(READY) etcd chromium java proxies promtool helm containers  ## The whole test suite
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 quick: $(READY) etcd  ## The tests that take seconds
@@ -33,7 +33,7 @@ check: $(READY)  ## Style, format, imports, types and known vulnerabilities
 	$(BIN)/mypy
 	$(BIN)/python scripts/audit
 
-deploy-check: $(READY) etcd proxies promtool containers  ## Check what is deployed: the image and the Compose files
+deploy-check: $(READY) etcd proxies promtool helm containers  ## Check what is deployed: image, Compose files, chart, alerts, wheels
 	$(BIN)/python -m pytest tests/deploy $(ARGS)
 
 format: $(READY)  ## Put the code in the project's format
@@ -87,6 +87,10 @@ promtool: $(READY)
 # Those of the image build and run it without a daemon.
 containers: $(READY)
 	@scripts/containers $(BIN)/python
+
+# Those of the chart need a helm, and the schemas of Kubernetes.
+helm: $(READY)
+	@scripts/helm $(BIN)/python
 
 # Made once, and again whenever the dependencies change.
 $(READY): pyproject.toml requirements/build.txt requirements/development.txt scripts/venv

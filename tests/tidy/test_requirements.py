@@ -22,6 +22,7 @@ DECLARED = {
     "image-spark": RUNTIME + EXTRAS["security"] + EXTRAS["spark"],
     "development": RUNTIME + EXTRAS["dev"],
     "deploy": EXTRAS["deploy"],
+    "chart": EXTRAS["chart"],
     "proxies": EXTRAS["proxies"],
 }
 PIN = re.compile(r"^(\S+)==(\S+)(?: ; [^\\\n]+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)

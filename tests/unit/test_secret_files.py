@@ -43,6 +43,33 @@ def test_a_secret_is_for_its_owner_and_of_bounded_size(tmp_path: Path) -> None:
         read_secret(tmp_path / "none", 5)
 
 
+@pytest.mark.parametrize(
+    ("mode", "owner", "own", "taken"),
+    [
+        (0o440, 0, 10001, True),  # as Kubernetes mounts it, with an fsGroup
+        (0o444, 0, 10001, False),
+        (0o460, 0, 10001, False),
+        (0o440, 0, 0, False),  # root needs no group to read its own file
+        (0o440, 7, 10001, False),
+        (0o400, 10001, 10001, True),
+    ],
+)
+def test_a_group_may_read_what_root_has_mounted_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int, own: int, taken: bool
+) -> None:
+    path = tmp_path / "secret"
+    write_file(path, b"12345")
+    path.chmod(mode)
+    found = os.stat_result((stat.S_IFREG | mode, 0, 0, 1, owner, 10001, 5, 0, 0, 0))
+    monkeypatch.setattr(os, "fstat", lambda descriptor: found)
+    monkeypatch.setattr(os, "geteuid", lambda: own)
+    if taken:
+        assert read_secret(path, 5) == b"12345"
+    else:
+        with pytest.raises(InvalidArgument, match="open to others"):
+            read_secret(path, 5)
+
+
 ACCESS_KEY = "comet_3f9a51c07d42_" + 43 * "x"
 JWT = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"
 PEM = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n"
