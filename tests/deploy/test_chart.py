@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import tarfile
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -280,6 +281,8 @@ def test_authorities_are_the_charts_own_unless_an_issuer_is_named() -> None:
     assert names == {"comet-ca", "comet-ca-root", "comet-etcd-ca", "comet-etcd-ca-root"}
     names = {one["metadata"]["name"] for one in chart.objects("cert-manager") if one["kind"] == "Issuer"}
     assert names == {"comet-etcd-ca", "comet-etcd-ca-root"}, "etcd's has to sign for nothing else"
+    for ending in ("comet-etcd", "comet-etcd-client"):
+        assert chart.found("cert-manager", "Certificate", ending)["spec"]["issuerRef"]["name"] == "comet-etcd-ca"
     issuer = chart.found("cert-manager", "Certificate", "comet-broker-1")["spec"]["issuerRef"]
     assert issuer == {"name": "company", "kind": "ClusterIssuer", "group": "cert-manager.io"}
 
@@ -466,6 +469,19 @@ def test_rules_and_dashboards_are_those_of_the_repository() -> None:
         shown = chart.found("everything", "ConfigMap", f"-dashboard-{board.stem}")
         assert json.loads(shown["data"][board.name]) == json.loads(board.read_text())
         assert shown["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_a_package_has_all_that_the_chart_needs(tmp_path: Path) -> None:
+    run = chart.helm("package", str(CHART), "--destination", str(tmp_path))
+    assert run.returncode == 0, run.stderr
+    (package,) = tmp_path.iterdir()
+    with tarfile.open(package) as archive:
+        packed = {one.name.removeprefix("comet/") for one in archive if one.isfile()}
+    kept = {str(path.relative_to(CHART)) for path in CHART.rglob("*") if path.is_file()}
+    assert packed == kept
+    values = ("--values", str(chart.VALUES / "everything.yaml"), "--namespace", NAMESPACE)
+    made = chart.helm("template", chart.RELEASE, str(package), *values)
+    assert made.stdout == chart.rendered("everything")
 
 
 def test_an_upgrade_changes_nothing_that_cannot_be_changed() -> None:

@@ -103,7 +103,7 @@ def etcd(machine: Machine) -> Iterator[None]:
             answer = httpx.get(f"{metrics}/health")
         except httpx.TransportError:
             return False
-        return answer.json() == {"health": "true"} or answer.json().get("health") == "true"
+        return str(answer.json().get("health")) == "true"
 
     with started(child):
         assert child.wait_ready(WITHIN_S, healthy), child.last_lines()
