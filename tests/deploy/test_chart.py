@@ -424,7 +424,7 @@ def test_a_changed_setting_restarts_its_pods_and_no_others() -> None:
     def checksums(*arguments: str) -> dict[str, str]:
         run = chart.template("cert-manager", *arguments)
         assert run.returncode == 0, run.stderr
-        made = [one for one in yaml.safe_load_all(run.stdout) if one and one["kind"] in {"StatefulSet", "Deployment"}]
+        made = [one for one in chart.parsed(run.stdout) if one["kind"] in {"StatefulSet", "Deployment"}]
         return {one["metadata"]["name"]: json.dumps(one["spec"]["template"]) for one in made}
 
     before = checksums()

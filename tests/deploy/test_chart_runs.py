@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import httpx
 import pytest
-import yaml
 
 from comet.processes.child import Child, started
 from comet_broker import settings as broker_settings
@@ -84,7 +83,7 @@ def machine(tmp_path: Path) -> Machine:
         "/etc/comet/tls": str(tls),
         "$(POD_NAME)": "comet-etcd-0",
     }
-    return Machine(tmp_path, [one for one in yaml.safe_load_all(run.stdout) if one], here)
+    return Machine(tmp_path, chart.parsed(run.stdout), here)
 
 
 @pytest.fixture
