@@ -38,11 +38,9 @@ OF_BROKERS: Final = frozenset({
     "clients_cert", "clients_key", "clients_ca", "superusers", "gateways", "brokers_host", "brokers_port",
     "brokers_wire_port", "brokers_advertised_host", "brokers_cert", "brokers_key", "brokers_ca", "insecure",
     "metrics_port", "metrics_token", "rack", "etcd", "etcd_user", "etcd_password", "etcd_ca", "etcd_cert", "etcd_key",
-    "cluster", "undrain_at_start",
+    "cluster",
 })  # fmt: skip
 OF_GATEWAYS: Final = frozenset({"bootstrap", "host", "port", "tls_cert", "tls_key"})
-# Settings that servers get in the same release as the chart; one without them is tested without them.
-ARRIVING: Final = frozenset({"log_format", "undrain_at_start"})
 
 
 def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -112,12 +110,6 @@ def environment(container: Object, fields: Mapping[str, str], secrets: Mapping[s
             value = one["value"]
         made[one["name"]] = re.sub(r"\$\((\w+)\)", lambda match: made.get(match[1], match[0]), value)
     return made
-
-
-def settings_file(text: str, known: Mapping[str, Setting]) -> str:
-    """A settings file without the lines of settings that are still to arrive."""
-    missing = ARRIVING - known.keys()
-    return "".join(line for line in text.splitlines(keepends=True) if line.partition(" = ")[0] not in missing)
 
 
 def pod_fields(pod: str, number: int, zone: str = "") -> dict[str, str]:

@@ -16,7 +16,6 @@ import httpx
 import pytest
 
 from comet.processes.child import Child, started
-from comet_broker import settings as broker_settings
 from comet_broker.metadata.etcd_binary import find_etcd
 from tests.deploy import chart
 from tests.etcd import free_ports
@@ -115,7 +114,7 @@ def broker(machine: Machine, etcd: None) -> Iterator[dict[str, Any]]:
     container = machine.container("StatefulSet", "-broker")
     (text,) = (one["data"]["comet.toml"] for one in machine.objects if "comet.toml" in one.get("data", ()))
     file = machine.folder / "comet.toml"
-    file.write_text(machine.local(chart.settings_file(text, broker_settings.BY_NAME)))
+    file.write_text(machine.local(text))
     port, brokers, metrics = free_ports(3)
     own = {
         "COMET_CONFIG": str(file),

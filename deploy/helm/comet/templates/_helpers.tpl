@@ -83,9 +83,6 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if and .Values.etcd.enabled .Values.etcd.endpoints -}}
 {{- fail "etcd.enabled makes an etcd, etcd.endpoints names another one: choose one of them" -}}
 {{- end -}}
-{{- if lt (int $brokers.terminationGracePeriodSeconds) (add (int $brokers.drainSeconds) 30 | int) -}}
-{{- fail "brokers.terminationGracePeriodSeconds must be at least brokers.drainSeconds + 30, or a broker is killed before its logs are synced" -}}
-{{- end -}}
 {{- if and (eq .Values.tls.source "secret") (not .Values.tls.secret) -}}
 {{- fail "tls.source: secret needs tls.secret, a Secret with the files that `comet security init` makes" -}}
 {{- end -}}

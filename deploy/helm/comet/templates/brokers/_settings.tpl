@@ -16,7 +16,6 @@
 {{- end -}}
 {{- if include "comet.hasEtcd" . -}}
 {{- $_ := set $own "etcd" (include "comet.etcdEndpoints" . | fromJsonArray) -}}
-{{- $_ := set $own "undrain_at_start" true -}}
 {{- if include "comet.etcdClientSecret" . -}}
 {{- $_ := set $own "etcd_ca" "/etc/comet/etcd/ca.crt" -}}
 {{- if .Values.etcd.enabled -}}
