@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -132,3 +134,19 @@ def test_malformed_states_are_left_out(spark: SparkSession, market: comet.testin
         for value in (b"", b"[" * 10_000, b"null", b'{"open": 1}', b'{"market": "DEMO"}', b"\xff"):
             producer.publish(MARKET_STATE, value, key=b"DEMO", timestamp_us=START_US + 30 * SECOND)
     assert told(frame_of(spark, market.address, streams=False).collect()) == sorted(OPEN_MARKET)
+
+
+def test_alerts_need_no_pandas() -> None:
+    """Neither the extra `spark` nor the environment of `make demo` has it."""
+    code = (
+        "import sys; sys.modules['pandas'] = None\n"
+        "from comet.spark import local\n"
+        "from comet_demo import analytics\n"
+        "from comet_demo.analytics.market_closures import MarketClosures\n"
+        "columns = 'symbol string, ts timestamp, bid double, ask double, price double, volume long'\n"
+        "with local.session('alerts') as spark:\n"
+        "    frame = spark.createDataFrame([], columns)\n"
+        "    analytics.stale(frame, closures=MarketClosures('127.0.0.1:1')).collect()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
 """When the market was closed, and the silences of an open market among those that were found.
 
-    topic quotes.market: key: a market, value: JSON, {"open": false}  ─►  closures  ─►  without_closures(silences)
+    topic quotes.market: key: a market, value: JSON, {"open": false}  ─►  closures  ─►  in_open_market(silences)
 
 The topic is read only if a batch has silences: once in each of its tasks.
 """
@@ -81,15 +81,14 @@ class MarketClosures:
 
     bootstrap: str
 
-    def without_closures(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Keeps the rows whose time from `begin_us` to `end_us` overlaps no closure; a function for `mapInArrow`."""
+    def in_open_market(self, silences: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        """Whether each time from a begin to an end overlaps no closure; a function for `arrow_udf`."""
         closures: Sequence[Closure] | None = None
-        for batch in batches:
-            if closures is None and batch.num_rows:
+        for begins, ends in silences:
+            if closures is None and len(begins):
                 closures = self._read()
-            begins, ends = (batch.column(name).to_pylist() for name in ("begin_us", "end_us"))
-            in_open_market = [not overlaps(closures or (), *row) for row in zip(begins, ends, strict=True)]
-            yield batch.filter(pa.array(in_open_market, pa.bool_()))
+            rows = zip(begins.to_pylist(), ends.to_pylist(), strict=True)
+            yield pa.array([not overlaps(closures or (), *row) for row in rows], pa.bool_())
 
     def _read(self) -> list[Closure]:
         states: deque[State] = deque(maxlen=STATES_MAX)
