@@ -7,17 +7,20 @@ FUZZ_SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.ready-demo
 PROTOS := $(wildcard proto/comet/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check deploy-check format sim bench fuzz proto generate lock docs install etcd chromium java proxies promtool helm containers clean
+.PHONY: help demo spark test quick check deploy-check format sim bench fuzz proto generate lock docs install etcd chromium java proxies promtool helm containers clean
 
 help:  ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
-demo: $(READY)  ## Live quotes, what Spark makes of them, and a dashboard
-	@scripts/java $(BIN)/python optional
-	$(BIN)/comet demo $(ARGS)
+demo: $(DEMO_READY)  ## Live quotes, a dashboard, and what Spark makes of them; ARGS=--no-spark without Spark
+	@$(BIN)/comet demo --install-spark 'scripts/spark "$(PYTHON)" $(VENV)' $(ARGS)
+
+spark: $(DEMO_READY)  ## Spark and a Java, which the demo else gets while it runs
+	@scripts/spark "$(PYTHON)" $(VENV)
 
 test: $(READY) etcd chromium java proxies promtool helm containers  ## The whole test suite
 	$(BIN)/python -m pytest -n 2 $(ARGS)
@@ -92,9 +95,12 @@ containers: $(READY)
 helm: $(READY)
 	@scripts/helm $(BIN)/python
 
-# Made once, and again whenever the dependencies change.
+# Made once, and again whenever the dependencies change. The demo needs a twentieth of what development needs.
 $(READY): pyproject.toml requirements/build.txt requirements/development.txt scripts/venv
-	@scripts/venv "$(PYTHON)" $(VENV)
+	@scripts/venv "$(PYTHON)" $(VENV) development
+
+$(DEMO_READY): pyproject.toml requirements/build.txt requirements/demo.txt scripts/venv
+	@scripts/venv "$(PYTHON)" $(VENV) demo
 
 clean:  ## Remove all that the other commands make
 	rm -rf $(VENV) $(VENV).lock build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,5 +1,5 @@
 """Starts and ends the demo: a broker with its gateway, a feed, a sample workload, a paper trader and the Spark job,
-each a process; the table in this one."""
+each a process; the table in this one. Where Spark is missing, a process installs it before its job starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,17 +22,16 @@ from comet.processes.ports import LOCALHOST, unused
 from comet.processes.program import until_first_ends
 from comet.processes.restart_policy import Schedule
 from comet.processes.signals import STOP_SIGNALS, held_back
-from comet.spark import local
 from comet_demo.model import ensure_topics, now_us
+from comet_demo.spark_setup.start import SPARK, SparkStart
 from comet_demo.terminal.consumer import follow, follow_job, show
-from comet_demo.terminal.quote_table import SPARK_S, QuoteTable
+from comet_demo.terminal.quote_table import QuoteTable
 
 BROKER_S_MAX: Final = 120.0  # for the broker and its gateway to start
 CHECK_EVERY_S: Final = 0.5
 AGAIN_S: Final = 1.0
 RESTARTS: Final = Schedule(pauses_s=(1.0, 2.0, 5.0, 10.0, 30.0), calm_s=60.0, endless=False)
 NO_GATEWAY: Final = "no gateway: "  # so `comet up` begins the line with the reason
-SPARK: Final = "spark"
 # For processes to end by themselves: Spark takes seconds, and what it would tidy up is deleted anyway.
 HURRY_S: Final = 1.0
 FEED: Final = "comet_demo.feed"
@@ -53,6 +52,7 @@ class Options:
     bootstrap: str | None  # None: starts a broker, with a gateway and all processes
     gateway_port: int  # another if it is in use; 0: any
     spark: bool | None  # None: if the demo starts the broker
+    install_spark: Sequence[str]  # the command that installs Spark if it is missing; empty: none
     parquet: Path | None  # the folder for one-minute bars
     quiet: bool  # show nothing
 
@@ -71,6 +71,8 @@ def run(options: Options) -> QuoteTable:
         finally:
             for number in STOP_SIGNALS:  # once is enough
                 signal.signal(number, signal.SIG_IGN)
+    if quote_table.without_spark:  # the table that said so is gone
+        _print(quote_table.without_spark)
     if not crew.keep:
         _print("Stopped. The data was in a temporary folder, which is deleted.")
     return quote_table
@@ -94,23 +96,13 @@ def _start_and_watch(quote_table: QuoteTable, crew: Crew, options: Options) -> N
         seeded = _flags(bootstrap=at.address, seed=options.market["seed"], gateway=at.url or None)
         others.append(crew.start("life", "comet_demo.sample_workload", *seeded))
         others.append(crew.start("paper", "comet_demo.paper_trading", *_flags(bootstrap=at.address)))
+    spark = None
     if options.spark or (own and options.spark is None):
-        others += _spark(quote_table, crew, at, options)
-    comet.run(_watch(Supervision(quote_table, crew, broker, feed, others), at, options))
-
-
-def _spark(quote_table: QuoteTable, crew: Crew, at: Started, options: Options) -> list[Child]:
-    lacking = local.missing()
-    if lacking is not None:
-        quote_table.notes[SPARK] = f"no analytics: {lacking}"
-        _print(f"No analytics. {lacking}")
-        return []
-    parquet = options.parquet and options.parquet.resolve()
-    flags = _flags(bootstrap=at.address, checkpoint=crew.temporary / "checkpoint", parallelism=1, parquet=parquet)
-    child = crew.start(SPARK, "comet_demo.analytics.spark_job", *flags)
-    quote_table.spark_began_us = now_us()
-    _print(f"Spark is starting, its first bars take {SPARK_S} seconds; its log is {child.log}")
-    return [child]
+        parquet = options.parquet and options.parquet.resolve()
+        flags = _flags(bootstrap=at.address, checkpoint=crew.temporary / "checkpoint", parallelism=1, parquet=parquet)
+        spark = SparkStart(crew, quote_table, at.address, flags, options.install_spark, _print)
+        spark.begin()
+    comet.run(_watch(Supervision(quote_table, crew, broker, feed, others, spark), at, options))
 
 
 def _flags(**values: object) -> list[str]:
@@ -154,12 +146,19 @@ class Supervision:
     the broker, or a failure of the feed, ends the demo."""
 
     def __init__(
-        self, quote_table: QuoteTable, crew: Crew, broker: Child | None, feed: Child, others: list[Child]
+        self,
+        quote_table: QuoteTable,
+        crew: Crew,
+        broker: Child | None,
+        feed: Child,
+        others: list[Child],
+        spark: SparkStart | None,
     ) -> None:
         self.quote_table = quote_table
         self._crew = crew
         self._broker = broker
         self._feed = feed
+        self._spark = spark
         self._keeper = Keeper(others, RESTARTS, self._note)
 
     async def run(self) -> None:
@@ -173,6 +172,8 @@ class Supervision:
             raise _over(self._broker.ended_early())
         if self._feed.ended:
             raise _over(self._feed.ended_early(), f"python -m {FEED} --help")
+        if self._spark is not None and (job := self._spark.check()) is not None:
+            self._keeper.children.append(job)
         with held_back():
             self._keeper.check(now)
         lines = self._feed.last_lines() if self.quote_table.silent_us(now_us) else []

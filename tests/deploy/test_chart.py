@@ -461,7 +461,7 @@ def test_rules_and_dashboards_are_those_of_the_repository() -> None:
         assert f"prod-{one.stem}" in made
         assert chart.found("everything", "PrometheusRule", f"-{one.stem}")["spec"] == yaml.safe_load(one.read_text())
     for board in boards:
-        shown = chart.found("everything", "ConfigMap", f"-dashboard-{board.stem}")
+        shown = chart.found("everything", "ConfigMap", f"-{board.stem}-dashboard")
         assert json.loads(shown["data"][board.name]) == json.loads(board.read_text())
         assert shown["metadata"]["labels"]["grafana_dashboard"] == "1"
 

@@ -18,6 +18,8 @@ RUNTIME: list[str] = PROJECT["project"]["dependencies"]
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 DECLARED = {
     "build": PROJECT["build-system"]["requires"] + BENCH["build-system"]["requires"],
+    "demo": RUNTIME,
+    "spark": EXTRAS["spark"],
     "image": RUNTIME + EXTRAS["security"],
     "image-spark": RUNTIME + EXTRAS["security"] + EXTRAS["spark"],
     "development": RUNTIME + EXTRAS["dev"],
@@ -56,8 +58,8 @@ def test_every_line_is_a_version_with_hashes(name: str) -> None:
     assert re.sub(r"^#.*\n", "", PIN.sub("", text(name)), flags=re.MULTILINE) == ""
 
 
-@pytest.mark.parametrize("name", ["build", "image", "image-spark"])
-def test_what_is_shipped_is_what_is_tested(name: str) -> None:
+@pytest.mark.parametrize("name", ["build", "demo", "spark", "image", "image-spark"])
+def test_what_is_shipped_or_shown_is_what_is_tested(name: str) -> None:
     tested = pins("development") | pins("build")
     assert {package: tested.get(package) for package in pins(name)} == pins(name)
 

@@ -21,7 +21,7 @@ class World:
         self.broker, self.feed, self.paper, self.spark = (
             FakeChild(name, WORDS) for name in ("broker", "feed", "paper", "spark")
         )
-        self.supervision = Supervision(self.table, self.crew, self.broker, self.feed, [self.paper, self.spark])
+        self.supervision = Supervision(self.table, self.crew, self.broker, self.feed, [self.paper, self.spark], None)
 
     def check(self, now: float, now_us: int = 0) -> None:
         self.supervision.check(now, now_us)

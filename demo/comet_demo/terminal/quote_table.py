@@ -65,6 +65,7 @@ class QuoteTable:
         self.notes: dict[str, str] = {}  # problems, by process or task
         self.analytics = QueryReports("analytics", first="bars.1s")
         self.spark_began_us = 0  # when Spark was started; 0: it was not
+        self.without_spark = ""  # while the demo's own job does not run: what it waits for, or lacks
         self._delays_us: deque[int] = deque(maxlen=DELAYS_MAX)
         self._events_before = 0
 
@@ -113,6 +114,8 @@ class QuoteTable:
         return "; ".join(parts)
 
     def _analytics(self, now_us: int) -> str:
+        if self.without_spark:
+            return self.without_spark
         text = self.analytics.summary(self.newest_us, now_us)
         if not self.spark_began_us or self.analytics.delay_us(self.newest_us) is not None:
             return text

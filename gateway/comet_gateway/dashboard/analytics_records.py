@@ -159,7 +159,7 @@ def _as_job(wire: _Job, heard_us: int) -> Job:
         _word(wire.query), wire.state, heard_us, _time(wire.at_us, heard_us), _count(wire.batch), _count(wire.rows),
         _number(wire.rows_per_s), _number(wire.batch_ms), _time(wire.event_us, heard_us),
         _time(wire.watermark_us, heard_us), _number(wire.window_s), _word(wire.mode or ""),
-        (wire.error or "")[:ERROR_CHARACTERS_MAX], _word(wire.doing or ""),
+        (wire.error or "")[:ERROR_CHARACTERS_MAX], (wire.doing or "")[:TEXT_CHARACTERS_MAX],
     )  # fmt: skip
 
 

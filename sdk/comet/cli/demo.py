@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -48,6 +49,14 @@ def demo(
             "--spark/--no-spark", help="Analytics with Spark. [on, if the demo starts the broker and Java is installed]"
         ),
     ] = None,
+    install_spark: Annotated[
+        str | None,
+        typer.Option(
+            "--install-spark",
+            metavar="COMMAND",
+            help="Run this command if Spark or Java is missing, while quotes already move. `make demo` has one.",
+        ),
+    ] = None,
     parquet: Annotated[
         Path | None, typer.Option("--parquet", metavar="DIR", help="Write one-minute bars here, by date.")
     ] = None,
@@ -70,6 +79,7 @@ def demo(
             bootstrap=bootstrap,
             gateway_port=gateway_port,
             spark=spark,
+            install_spark=tuple(shlex.split(install_spark or "")),
             parquet=parquet,
             quiet=json_output,
         )

@@ -168,6 +168,11 @@ def missing(locations: JavaLocations | None = None) -> str | None:
     lacking = [name for name in PYTHON_NEEDS if find_spec(name) is None]
     if lacking:
         return f"Spark is not installed ({', '.join(lacking)} missing): {sys.executable} -m {pip_install('spark')}"
+    return missing_java(locations)
+
+
+def missing_java(locations: JavaLocations | None = None) -> str | None:
+    """The reason why there is no Java for Spark, with the remedy; None if there is one."""
     try:
         find_java(locations or JavaLocations.of_this_machine())
     except comet.Unavailable as error:
@@ -308,5 +313,5 @@ def close(spark: SparkSession) -> None:
         java.wait()
 
 
-if __name__ == "__main__":  # checks whether Spark can run here, and prints the reason if not
-    sys.exit(missing())
+if __name__ == "__main__":  # checks whether Spark can run here, or has a `java` to, and prints the reason if not
+    sys.exit(missing_java() if sys.argv[1:] == ["java"] else missing())
