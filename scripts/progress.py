@@ -51,6 +51,7 @@ class Progress:
         self._found = self._fetched = 0
         self._mb = 0.0
         self._file, self._name, self._file_mb = "", "", 0.0  # the large one that is being downloaded
+        self._size_mb = 0.0  # of it is there
         self._to_place: set[str] = set()
         self._before: set[str] = set()  # versions of them that are replaced
         self._step = ""
@@ -89,6 +90,7 @@ class Progress:
         if how == "Downloading":
             self._mb += size_mb
         large = size_mb >= LARGE_MB
+        self._size_mb = 0.0
         self._file, self._name, self._file_mb = (file if large and how == "Downloading" else ""), name, size_mb
         self._say(f"{name}, {size_mb:.0f} MB" if size_mb >= 1 else name, large=large)
 
@@ -115,8 +117,11 @@ class Progress:
         if self._to_place:
             placed = len(self._placed() - self._before)
             return placed / len(self._to_place), f"{self._step}, {placed} of {len(self._to_place)}"
-        if self._file and (size_mb := self._size_mb()) < self._file_mb * COMPLETE:
-            return size_mb / self._file_mb, f"{self._name}, {size_mb:.0f} of {self._file_mb:.0f} MB"
+        if self._file:
+            self._size_mb = max(self._size_mb, self._size_now_mb())
+            if self._size_mb < self._file_mb * COMPLETE:
+                return self._size_mb / self._file_mb, f"{self._name}, {self._size_mb:.0f} of {self._file_mb:.0f} MB"
+            return 1.0, f"{self._name}, {self._file_mb:.0f} MB, unpacking"
         if self._total <= 1:
             return 0.0, self._step
         # Each package is found, and then fetched.
@@ -125,7 +130,7 @@ class Progress:
         size = f"{self._mb:.0f} MB" if self._mb >= 1 else ""
         return share, ", ".join(filter(None, (count, size, self._step)))
 
-    def _size_mb(self) -> float:
+    def _size_now_mb(self) -> float:
         """Of the part of the large file that is there."""
         sizes = [0]
         for path in self._temporary.glob(f"*/{self._file}"):

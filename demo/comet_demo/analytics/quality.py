@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
+from pyspark.sql.pandas.functions import arrow_udf
 
 from comet.errors import InvalidArgument
 from comet_demo.analytics.frames import MIDDLE, OUTLIER, OUTLIER_LIMIT, duration, micros
@@ -120,7 +121,7 @@ def _silences(
     )
     if closures is not None:
         # As `arrow_udf`: mapInArrow demands pandas, which it does not use.
-        in_open_market = sql.arrow_udf(closures.in_open_market, "boolean")
+        in_open_market = arrow_udf(closures.in_open_market, "boolean")
         found = found.where(in_open_market("begin_us", "end_us"))
     seconds = (sql.col("end_us") - sql.col("begin_us")) / 1e6
     return _alerts(
