@@ -120,8 +120,8 @@ def _silences(
         "symbol", "silence.kind AS kind", "before AS begin_us", "silence.end_us AS end_us"
     )
     if closures is not None:
-        # As `arrow_udf`: mapInArrow demands pandas, which it does not use.
-        in_open_market = arrow_udf(closures.in_open_market, "boolean")
+        # Not mapInArrow, which demands pandas and does not use it. The stubs demand a type that Spark warns of.
+        in_open_market = arrow_udf(closures.in_open_market, "boolean")  # type: ignore[call-overload]
         found = found.where(in_open_market("begin_us", "end_us"))
     seconds = (sql.col("end_us") - sql.col("begin_us")) / 1e6
     return _alerts(
