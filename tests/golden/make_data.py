@@ -77,8 +77,13 @@ async def facts(address: str) -> dict[str, Any]:
             "settings": {name: topics[name].config.retention_ms for name in sorted(topics)},
             "group": sorted([one.topic, one.partition, one.committed] for one in group.lags),
             "schedules": [[one.topic, one.id, one.spec] for one in schedules.schedules],
-            "accounts": {name: _text((await accounts.get(name)).value) for name in ("a0", "a1", "a2", "a3")},
+            "accounts": {f"a{number}": await _account(accounts, f"a{number}") for number in range(5)},
         }
+
+
+async def _account(accounts: comet.KV[bytes], name: str) -> str | None:
+    found = await accounts.get(name)
+    return None if found is None else _text(found.value)
 
 
 async def _records(address: str, topic: str) -> list[list[Any]]:
@@ -88,6 +93,7 @@ async def _records(address: str, topic: str) -> list[list[Any]]:
     found: list[list[Any]] = []
     async with comet.Reader(address) as reader:
         for partition, end in ends.items():
+            assert end is not None
             position = 0
             while position < end:
                 part = await reader.fetch(topic, partition, position)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import comet
+from comet.wire.version import VERSION
 from comet_broker.config import BrokerConfig
 from comet_broker.server import Server
 from tests.golden import make_data
@@ -17,7 +18,7 @@ FOLDERS = sorted(make_data.FOLDER.glob("data_*.tar.xz"))
 
 
 def test_this_version_keeps_what_it_writes() -> None:
-    assert f"data_{make_data.VERSION}.tar.xz" in {file.name for file in FOLDERS}, "python -m tests.golden.make_data"
+    assert f"data_{VERSION}.tar.xz" in {file.name for file in FOLDERS}, "python -m tests.golden.make_data"
 
 
 @pytest.mark.parametrize("file", FOLDERS, ids=lambda file: file.name)
