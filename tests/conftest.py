@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from comet.wire.tuning import tune_process
-from tests.sim.loop import SimLoop
+from comet_testing.simulation.loop import SimLoop
 
 # No deadline: two cores are shared with real brokers. A failure prints the blob that replays it.
 settings.register_profile(

@@ -1,7 +1,8 @@
 """The broker's interfaces to the outside world, as small protocols.
 
-Code that decides takes these as arguments, so a whole cluster runs in one process on virtual time (tests/sim) exactly
-as on real machines. Each port has a real version and an in-memory one, and one contract suite runs against both.
+Code that decides takes these as arguments, so a whole cluster runs in one process on virtual time (comet_testing)
+exactly as on real machines. Each port has a real version and an in-memory one, and one contract suite runs against
+both.
 """
 
 from __future__ import annotations

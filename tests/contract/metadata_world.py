@@ -18,10 +18,10 @@ from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, KeyValue, MetadataStore, Put, WatchEvent
 from comet_broker.ports import Clock
 from comet_broker.system import SystemClock
+from comet_testing.simulation.clock import SimClock
+from comet_testing.simulation.loop import SimLoop, run
+from comet_testing.simulation.worker import SimWorker, WorkerPace
 from tests.etcd import Etcd
-from tests.sim.clock import SimClock
-from tests.sim.loop import SimLoop, run
-from tests.sim.worker import SimWorker, WorkerPace
 
 T = TypeVar("T")
 LOCAL = ("memory", "embedded")  # those whose clock, timers and history are this process's own

@@ -25,10 +25,10 @@ from comet_broker.rpc.wire_listener import WireListener
 from comet_broker.server import CHANNEL_OPTIONS
 from comet_broker.streams.answers import AnswerQueue
 from comet_broker.streams.stream_writer import StreamWriter
+from comet_testing.simulation.loop import Node, SimLoop
+from comet_testing.simulation.network import Network, SimStream
+from comet_testing.simulation.wire import SimWireStream
 from tests.link import Link
-from tests.sim.loop import Node, SimLoop
-from tests.sim.network import Network, SimStream
-from tests.sim.wire import SimWireStream
 
 MESSAGE_BYTES_MAX: Final = 1 << 20  # of the broker
 SOCKETS_BYTES_MAX: Final = 48 << 20  # there is a proxy between them, with two buffers of sockets on each side

@@ -21,9 +21,9 @@ from comet_broker.metadata.examine import backup_of
 from comet_broker.metadata.sqlite import APPLICATION_ID, log_of
 from comet_broker.metadata.store import Compacted, KeyValue, LeaseLost, Put, StoreUnavailable
 from comet_broker.system import SystemClock
-from tests.sim.clock import SimClock
-from tests.sim.loop import SimLoop, run
-from tests.sim.worker import SimWorker, WorkerPace
+from comet_testing.simulation.clock import SimClock
+from comet_testing.simulation.loop import SimLoop, run
+from comet_testing.simulation.worker import SimWorker, WorkerPace
 
 T = TypeVar("T")
 State = tuple[tuple[KeyValue, ...], int]

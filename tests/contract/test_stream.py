@@ -13,6 +13,7 @@ import pytest
 from comet.errors import CometError, Draining, Forbidden, MalformedFrame, RecordTooLarge, Unavailable
 from comet.limits import MESSAGE_BYTES_MAX as CLIENT_BYTES_MAX
 from comet.wire.transport import Stream
+from comet_testing.simulation.loop import run as run_virtual
 from tests.contract.stream_world import (
     MESSAGE_BYTES_MAX,
     ScriptedSession,
@@ -21,7 +22,6 @@ from tests.contract.stream_world import (
     sim_world,
     wire_world,
 )
-from tests.sim.loop import run as run_virtual
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(60)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from comet_broker.metadata.embedded import EmbeddedStore
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import Compare, Delete, MetadataStore, Put, WatchEvent
-from tests.sim.clock import SimClock
-from tests.sim.loop import SimLoop, run
-from tests.sim.worker import SimWorker, WorkerPace
+from comet_testing.simulation.clock import SimClock
+from comet_testing.simulation.loop import SimLoop, run
+from comet_testing.simulation.worker import SimWorker, WorkerPace
 
 KEYS = st.sampled_from(["a", "a/", "a/b", "a/b/c", "b", "ä", "a%", "\U00010000"])
 OPERATIONS = st.lists(

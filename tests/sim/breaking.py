@@ -11,9 +11,10 @@ from typing import Any, Final
 from comet.admin.admin import Admin
 from comet.errors import CometError
 from comet_broker.partitions.partition import Partition
+from comet_testing.simulation.host import Host
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import PartitionName
-from tests.sim.host import Host, PlantedError
+from tests.sim.planting import PlantedError
 
 LASTS_S_MAX: Final = 8.0
 RECOVERS_S: Final = 3.0  # in which what was resumed is in sync again

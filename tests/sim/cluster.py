@@ -22,6 +22,8 @@ from comet.producer.producer import Producer
 from comet.settings.topic import Flush
 from comet_broker.core.cluster import PartitionState
 from comet_broker.partitions.partition import Partition
+from comet_testing.simulation.link import KEEPALIVE_S
+from comet_testing.simulation.loop import SimLoop, run
 from tests.sim import cluster_faults
 from tests.sim.checker import SETTLE_S_MAX
 from tests.sim.cluster_checks import check
@@ -29,8 +31,6 @@ from tests.sim.cluster_profile import ClusterProfile, ClusterTopic, draw
 from tests.sim.cluster_world import ALL, ClusterWorld
 from tests.sim.crowds import CrowdClient, small_tables
 from tests.sim.history import FinalLog, Outcome, PartitionName, Produce, make_value
-from tests.sim.link import KEEPALIVE_S
-from tests.sim.loop import SimLoop, run
 from tests.sim.lying_disks import operate
 from tests.sim.registers import RegisterClient, Registers
 from tests.sim.replicas import Comparison

@@ -14,14 +14,14 @@ from typing import Final
 from comet.wire.liveness import OF_CLIENTS
 from comet_broker.rpc.wire_connection import LINGER_S
 from comet_broker.storage.memory import Faults
+from comet_testing.simulation.host import Host
+from comet_testing.simulation.store import DELAY_S_MAX, STORE
+from comet_testing.simulation.wire import WireLink
 from tests.sim.breaking import breaks
 from tests.sim.cluster_world import ClusterWorld
-from tests.sim.host import Host
 from tests.sim.lying_disks import folder_put_back, log_cut_short
 from tests.sim.nemesis import batch_spans
 from tests.sim.staged_faults import cut_back_and_lead_again, start_twice_after_a_power_cut
-from tests.sim.store import DELAY_S_MAX, STORE
-from tests.sim.wire import WireLink
 from tests.waiting import until
 
 PAUSE_S_MAX: Final = 9.0  # three leases

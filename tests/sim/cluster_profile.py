@@ -7,9 +7,9 @@ from random import Random
 from typing import Final
 
 from comet.settings.topic import Consistency, Flush, TopicConfig
+from comet_testing.simulation.link import EARLIER_KEEPALIVE_S, KEEPALIVE_S
 from tests.sim import breaking, cluster_faults
 from tests.sim.cluster_world import ALL
-from tests.sim.link import EARLIER_KEEPALIVE_S, KEEPALIVE_S
 from tests.sim.workload import TopicPlan
 
 BREAKING: Final = 0.1  # of the runs, in which code raises, too

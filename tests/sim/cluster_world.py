@@ -10,9 +10,9 @@ from random import Random
 from typing import Any, Final
 
 from comet_broker.metadata.memory import StoreSnapshot
+from comet_testing.simulation.host import Host
+from comet_testing.simulation.loop import SimLoop
 from tests.sim.history import PartitionName, Produce, Read
-from tests.sim.host import Host
-from tests.sim.loop import SimLoop
 from tests.sim.losses import Where
 from tests.sim.monitor import Monitor
 from tests.sim.world import World
@@ -24,12 +24,8 @@ class ClusterWorld(World):
     def __init__(self, loop: SimLoop, seed: int, brokers: int, settings: dict[str, Any], racks: str = "") -> None:
         super().__init__(loop, seed)
         self.hosts = [
-            Host(
-                loop,
-                self.random(f"host {number}"),
-                self.network,
-                self.history,
-                self.store,
+            self.new_host(
+                f"host {number}",
                 number,
                 {"etcd": ("store:2379",), "rack": racks[number - 1 : number], **settings},
             )

@@ -31,13 +31,13 @@ from comet.settings.topic import CleanupPolicy, Flush, TopicConfig
 from comet_broker.partitions.partition import Partition
 from comet_broker.storage import rewrite
 from comet_broker.storage.log import Log
+from comet_testing.simulation.loop import SimLoop, run
 from tests.sim import cluster_faults
 from tests.sim.checker import Verdict
 from tests.sim.cluster import HARM_S, READ_S_MAX, RUN_S_MAX, ClusterScenario
 from tests.sim.cluster_checks import check
 from tests.sim.cluster_profile import ClusterProfile, ClusterTopic, draw
 from tests.sim.cluster_world import ALL, ClusterWorld
-from tests.sim.loop import SimLoop, run
 from tests.sim.planting import replaced
 from tests.sim.result import Result
 from tests.sim.workload import close_quietly

@@ -35,6 +35,8 @@ from comet_broker.core.share_window import Granted
 from comet_broker.sharing.acquirer_queue import Acquirer
 from comet_broker.sharing.chunk import Chunk
 from comet_broker.sharing.state import SharePartition
+from comet_testing.simulation.link import KEEPALIVE_S
+from comet_testing.simulation.loop import SimLoop, run
 from tests.sim import cluster_faults
 from tests.sim.checker import SETTLE_S_MAX, Finding
 from tests.sim.cluster_profile import ClusterTopic
@@ -51,8 +53,6 @@ from tests.sim.group_checks import (
 from tests.sim.group_history import GroupHistory, Lock
 from tests.sim.group_workload import AUDIT, DEAD, IN, OUT, STRATEGIES, CommittedReader, Member, Observer
 from tests.sim.history import PartitionName
-from tests.sim.link import KEEPALIVE_S
-from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
 from tests.sim.workload import ProducerClient, ProducerPlan
 from tests.waiting import until

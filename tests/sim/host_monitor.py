@@ -12,7 +12,7 @@ from tests.sim.copies import Batch, Copy
 
 if TYPE_CHECKING:
     from comet_broker.partitions.partition import Partition
-    from tests.sim.host import Host
+    from comet_testing.simulation.host import Host
     from tests.sim.losses import Where
     from tests.sim.monitor import Monitor
 

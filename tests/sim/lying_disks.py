@@ -17,8 +17,8 @@ from typing import Final
 from comet.admin.admin import Admin
 from comet.errors import CometError
 from comet.settings.topic import Consistency
+from comet_testing.simulation.host import Host
 from tests.sim.cluster_world import ClusterWorld
-from tests.sim.host import Host
 from tests.sim.losses import Where
 from tests.waiting import until
 

@@ -29,7 +29,7 @@ from tests.sim.host_monitor import HostMonitor
 from tests.sim.losses import Losses, Where
 
 if TYPE_CHECKING:
-    from tests.sim.host import Host
+    from comet_testing.simulation.host import Host
 
 COMPLAINTS_MAX: Final = 50
 

@@ -13,6 +13,10 @@ SEEDS_MAX: Final = 200  # by so many every planted bug is found
 Patch = tuple[object, str, object]  # where, name, what stands there instead
 
 
+class PlantedError(Exception):
+    """Raised by a broker's own code because the simulation has put it there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mutant:
     scenario: str

@@ -18,10 +18,10 @@ from comet.records import Codec
 from comet.v1 import records_pb2 as pb
 from comet.v1 import types_pb2 as types
 from comet.wire.frames import DELIVERY_PREFIX_BYTES, parse_delivery
+from comet_testing.simulation.network import Network, SimStream
 from tests import poison
 from tests.property import records_oracle as oracle
 from tests.sim.history import Call, History, Outcome, PartitionName
-from tests.sim.network import Network, SimStream
 
 ANSWER_S_MAX: Final = 20.0
 BATCH_BYTES_MAX: Final = 80 << 10  # more than any producer of the simulation puts into one batch

@@ -22,11 +22,11 @@ from comet.settings.topic import Flush, TopicConfig
 from comet.v1 import admin_pb2 as admin
 from comet.v1 import types_pb2 as types
 from comet.wire.protobuf import config_to_pb
+from comet_testing.simulation.link import EARLIER_KEEPALIVE_S, KEEPALIVE_S
+from comet_testing.simulation.loop import SimLoop, run
 from tests.sim import nemesis
 from tests.sim.checker import SETTLE_S_MAX, check
 from tests.sim.history import FinalLog, Outcome, PartitionName, Produce, make_value
-from tests.sim.link import EARLIER_KEEPALIVE_S, KEEPALIVE_S
-from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
 from tests.sim.workload import (
     AdminClient,

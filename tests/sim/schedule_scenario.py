@@ -28,12 +28,12 @@ from comet.types import SCHEDULES_TOPIC
 from comet.v1 import records_pb2 as records_pb
 from comet.v1 import schedules_pb2 as pb
 from comet_broker.schedules.firing import Firing
+from comet_testing.simulation.loop import SimLoop, run
 from tests.sim import cluster_faults
 from tests.sim.checker import Finding
 from tests.sim.cluster import RUN_S_MAX, ClusterScenario
 from tests.sim.cluster_profile import ClusterProfile, ClusterTopic, draw
 from tests.sim.cluster_world import ALL, ClusterWorld
-from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
 from tests.sim.schedule_checks import check_schedules
 from tests.sim.schedule_history import Fire, FiredRecord, Kept, Name, ScheduleHistory

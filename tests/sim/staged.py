@@ -20,8 +20,8 @@ from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import KeyValue, WatchEvent
 from comet_broker.storage.layout import SEGMENT_HEADER_BYTES, segment_name
 from comet_broker.storage.memory import MemoryFiles
+from comet_testing.simulation.host import Host, HostWatcher
 from tests.sim.history import PartitionName, make_value
-from tests.sim.host import Host, HostWatcher
 from tests.sim.losses import Where
 from tests.sim.monitor import Monitor
 

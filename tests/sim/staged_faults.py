@@ -11,10 +11,10 @@ from random import Random
 from typing import Final
 
 from comet_broker.storage import data_folder
+from comet_testing.simulation.host import Host
+from comet_testing.simulation.store import STORE
 from tests.sim.cluster_world import ClusterWorld
-from tests.sim.host import Host
 from tests.sim.losses import Where
-from tests.sim.store import STORE
 from tests.waiting import until
 
 TAKEN_S_MAX: Final = 2.0

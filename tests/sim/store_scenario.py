@@ -25,12 +25,12 @@ from comet.errors import CometError, GroupNotFound
 from comet.settings.topic import Flush
 from comet_broker.cluster.store_guard import RESTART
 from comet_broker.metadata.memory import MemoryStore
+from comet_testing.simulation.host import Host
+from comet_testing.simulation.loop import SimLoop, run
 from tests.sim.cluster import RUN_S_MAX, ClusterScenario
 from tests.sim.cluster_checks import check
 from tests.sim.cluster_profile import ClusterProfile, ClusterTopic, draw
 from tests.sim.cluster_world import ALL, ClusterWorld
-from tests.sim.host import Host
-from tests.sim.loop import SimLoop, run
 from tests.sim.result import Result
 from tests.waiting import until
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from comet_testing.simulation.link import EARLIER_KEEPALIVE_S, KEEPALIVE_S
 from tests.sim.cluster_profile import ClusterProfile
-from tests.sim.link import EARLIER_KEEPALIVE_S, KEEPALIVE_S
 from tests.sim.result import Result
 from tests.sim.runs import run_many, run_one, tell
 from tests.sim.test_simulation import fingerprint

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from comet_testing.simulation.link import EARLIER_KEEPALIVE_S
 from tests.sim.group_mutants import GROUP_MUTANTS
 from tests.sim.group_scenario import GroupProfile
 from tests.sim.hunting import assert_found
-from tests.sim.link import EARLIER_KEEPALIVE_S
 from tests.sim.note_mutants import NOTE_MUTANTS
 from tests.sim.planting import SEEDS_MAX
 from tests.sim.result import Totals

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.loop import Deadlock, Livelock, Node, SimLoop, run
+from comet_testing.simulation.loop import Deadlock, Livelock, Node, SimLoop, run
 
 
 def test_hours_take_no_time() -> None:

@@ -10,9 +10,9 @@ from typing import TypeVar
 import pytest
 
 from comet.errors import Unavailable
-from tests.sim.link import WINDOW_BYTES, Pipe
-from tests.sim.loop import SimLoop, run
-from tests.sim.network import Network
+from comet_testing.simulation.link import WINDOW_BYTES, Pipe
+from comet_testing.simulation.loop import SimLoop, run
+from comet_testing.simulation.network import Network
 
 T = TypeVar("T")
 

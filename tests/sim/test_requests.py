@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from comet_testing.simulation.link import EARLIER_KEEPALIVE_S
 from tests.sim.cluster_profile import ClusterProfile
 from tests.sim.hunting import assert_found
-from tests.sim.link import EARLIER_KEEPALIVE_S
 from tests.sim.request_mutants import REQUEST_MUTANTS
 from tests.sim.runs import run_many, run_one, tell
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from comet import limits
-from tests.sim.link import WINDOW_BYTES
-from tests.sim.loop import SimLoop, run
-from tests.sim.network import Network
-from tests.sim.wire import Sent, SimTransport
+from comet_testing.simulation.link import WINDOW_BYTES
+from comet_testing.simulation.loop import SimLoop, run
+from comet_testing.simulation.network import Network
+from comet_testing.simulation.wire import Sent, SimTransport
 from tests.waiting import pace
 
 BYTES = Random(1).randbytes(10_000)

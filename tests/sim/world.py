@@ -14,12 +14,14 @@ from typing import Any, cast
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.ports import Files
 from comet_broker.storage.checkpoint import read_checkpoint
-from tests.sim.clock import SimClock
-from tests.sim.disk import Durable
+from comet_testing.simulation.clock import SimClock
+from comet_testing.simulation.host import Host
+from comet_testing.simulation.loop import Node, SimLoop
+from comet_testing.simulation.network import Network
+from tests.sim.durable import Durable
 from tests.sim.history import History, Outcome, PartitionName, Produce, Read
-from tests.sim.host import Host
-from tests.sim.loop import Node, SimLoop
-from tests.sim.network import Network
+from tests.sim.loss_journal import LossJournal
+from tests.sim.planting import PlantedError
 
 
 class World:
@@ -32,7 +34,7 @@ class World:
         self.network.complaints = self.history.complaints
         self.clock = SimClock(loop)  # of the clients
         self.store = MemoryStore(self.clock)
-        self.hosts = [Host(loop, self.random("host"), self.network, self.history, self.store)]
+        self.hosts = [self.new_host("host")]
         self.stopping = False  # clients finish what they have begun and send nothing new
         self.clients: dict[str, Node] = {}
         self.topic_ids: dict[str, bytes] = {}
@@ -46,6 +48,19 @@ class World:
     @property
     def addresses(self) -> list[str]:
         return [host.address for host in self.hosts]
+
+    def new_host(self, name: str, broker_id: int = 1, settings: dict[str, Any] | None = None) -> Host:
+        return Host(
+            self.loop,
+            self.random(name),
+            self.network,
+            self.store,
+            broker_id,
+            settings,
+            complaints=self.history.complaints,
+            journal=LossJournal(self.history, self.now),
+            pardoned=(PlantedError.__name__,),
+        )
 
     def wrote(self, operation: Produce) -> None:
         """A producer was told that its record is written."""

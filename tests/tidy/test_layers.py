@@ -9,7 +9,7 @@ import pytest
 
 from tests.tidy.tree import Import, Source, imports, sources
 
-SERVERS = ("comet_broker", "comet_gateway", "comet_web", "comet_demo")
+SERVERS = ("comet_broker", "comet_gateway", "comet_testing", "comet_web", "comet_demo")
 # What reaches outside the process, waits, or differs from one run to the next.
 IMPURE = {
     "asyncio",

@@ -16,6 +16,7 @@ PACKAGES = {
     "comet_gateway": ROOT / "gateway",
     "comet_web": ROOT / "web",
     "comet_demo": ROOT / "demo",
+    "comet_testing": ROOT / "testing",
     "comet_bench": ROOT / "bench",
 }
 GENERATED = ROOT / "sdk/comet/v1"

@@ -23,8 +23,8 @@ from comet_broker.metadata.store import (
     TransactionResult,
 )
 from comet_broker.tasks import Tasks
-from tests.sim.clock import SimClock
-from tests.sim.loop import SimLoop, run
+from comet_testing.simulation.clock import SimClock
+from comet_testing.simulation.loop import SimLoop, run
 
 SESSION_MS = 3_000
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from comet.types import TopicPartition
 from comet.v1 import groups_pb2 as groups_pb
-from tests.sim.loop import run
+from comet_testing.simulation.loop import run
 from tests.unit.sdk_fake_group import FakeGroup, GroupApp
 from tests.unit.sdk_fake_transactions import TransactionBroker
 

@@ -2,7 +2,7 @@
 
 It writes batches once per identity and refuses gaps as the real one does, and keeps what it was sent for tests to
 look at. `script` decides the fate of every produced batch; `cut` breaks all connections; `up` is whether new ones
-work. Several of them make the cluster of sdk_fake_cluster. Used on the virtual time of tests.sim.loop.
+work. Several of them make the cluster of sdk_fake_cluster. Used on the virtual time of comet_testing.simulation.loop.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Several fake brokers that make a cluster: leaders move, followers lag, brokers die, freeze, or are out of date.
 
-Used on the virtual time of tests.sim.loop.
+Used on the virtual time of comet_testing.simulation.loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An app whose groups are in memory: lists that a test moves about. For the virtual time of tests.sim.loop."""
+"""An app whose groups are in memory: lists that a test moves about. For virtual time."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from comet_broker.access.keys import AccessKeys, keys_in
 from comet_broker.core import access_keys
 from comet_broker.core.access_keys import AccessKey, AccessKeyTable
 from comet_broker.core.cluster import ClusterState, Versioned
-from tests.sim.worker import SimWorker, WorkerPace
+from comet_testing.simulation.worker import SimWorker, WorkerPace
 from tests.unit.storage_world import HandClock
 
 BILLING, ADMIN = "client:billing", "client:admin"

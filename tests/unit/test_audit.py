@@ -37,8 +37,8 @@ from comet_broker.metadata.store import Compare, Delete, Put, StoreUnavailable, 
 from comet_broker.rpc.listeners import check_listeners
 from comet_broker.rpc.local_channel import LocalNetwork
 from comet_broker.storage.memory import MemoryFiles
-from tests.sim.clock import SimClock
-from tests.sim.loop import SimLoop, run
+from comet_testing.simulation.clock import SimClock
+from comet_testing.simulation.loop import SimLoop, run
 from tests.unit.storage_world import HandClock
 from tests.unit.test_access_control import rule, state_of
 

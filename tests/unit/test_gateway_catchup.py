@@ -23,7 +23,7 @@ from comet_gateway.push.latest_tables import Tables
 from comet_gateway.push.ring import Ring
 from comet_gateway.records.cursor import Cursor, CursorPosition
 from comet_gateway.records.record_json import Values
-from tests.sim import loop as sim
+from comet_testing.simulation import loop as sim
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 from tests.waiting import until
 

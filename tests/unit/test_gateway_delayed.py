@@ -18,7 +18,7 @@ from comet_gateway.brokers.catalog import Catalog
 from comet_gateway.http.problems import Problem
 from comet_gateway.records.write import WriteResult, write, write_once
 from comet_gateway.schemas.records import Delayed, decode_body, decode_lines
-from tests.sim.loop import run
+from comet_testing.simulation.loop import run
 from tests.unit.sdk_fake import ADDRESS
 from tests.unit.sdk_fake_schedules import NOW_US, FakeSchedules
 

@@ -13,12 +13,12 @@ import pytest
 from comet.errors import TopicNotFound
 from comet_gateway.dashboard.live_pages import RETRY_S, LivePages, Watcher
 from comet_gateway.http.problems import Problem
+from comet_testing.simulation import loop as sim
 from comet_web.document import Cell, Document
 from comet_web.page_request import VIEWER, PageRequest
 from comet_web.pages import Page
 from tests.integration.live_gateway import SERVER
 from tests.property.test_web_delta import apply
-from tests.sim import loop as sim
 
 
 def page(name: str = "topics", **settings: Any) -> Page:

@@ -1,6 +1,6 @@
 """What the gateway knows of a cluster from second to second: brokers that answer, are slow, silent, gone and back.
 
-On virtual time (tests.sim.loop), with brokers that are made up.
+On virtual time (comet_testing.simulation.loop), with brokers that are made up.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from comet.errors import BrokerNotFound, LimitExceeded, Unavailable
 from comet_gateway.dashboard.broker_pool import ANSWER_S, TAKEN_OVER_S
 from comet_gateway.dashboard.metric_history import TREND_S, WATCHED_S
 from comet_gateway.dashboard.sampler import AFTER_S, GATHER_S, HURRY_S, PATIENCE_S, Sampler
+from comet_testing.simulation import loop as sim
 from comet_web import facts
-from tests.sim import loop as sim
 
 CONFIG = comet.TopicConfig()
 EPOCH_S = 1_700_000_000  # of the wall clock, when the loop's is 0

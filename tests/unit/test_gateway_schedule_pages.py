@@ -1,6 +1,6 @@
 """What is read for the pages of schedules: one page at a time, calendars once, and the next times up to the end.
 
-On virtual time (tests.sim.loop).
+On virtual time (comet_testing.simulation.loop).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from comet.errors import CalendarNotFound, CometError, ScheduleNotFound, Unavail
 from comet_gateway.dashboard import schedules
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.problems import Problem
+from comet_testing.simulation import loop as sim
 from comet_web import facts
 from comet_web.page_request import PageRequest
-from tests.sim import loop as sim
 
 T = TypeVar("T")
 SECOND = 1_000_000

@@ -11,7 +11,7 @@ import pytest
 from comet.errors import Unavailable
 from comet_gateway.config import GatewayConfig
 from comet_gateway.dashboard.sources import RECENT_MAX, Sources
-from tests.sim import loop as sim
+from comet_testing.simulation import loop as sim
 
 
 def sources() -> Sources:

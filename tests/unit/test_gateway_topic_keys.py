@@ -1,6 +1,6 @@
 """What is read for the page of a topic's keys: how much at once, how often, and what it says where it cannot be read.
 
-On virtual time (tests.sim.loop).
+On virtual time (comet_testing.simulation.loop).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from comet_gateway.dashboard import topic_keys
 from comet_gateway.dashboard.build_facts import topic_with_leaders
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.http.problems import Problem
+from comet_testing.simulation import loop as sim
 from comet_web.facts import Cluster, TopicDetail, TopicKeys
 from comet_web.page_request import PageRequest
 from comet_web.views.topic_keys import KEY_BYTES_MAX
-from tests.sim import loop as sim
 
 T = TypeVar("T")
 TOPIC = "prices"

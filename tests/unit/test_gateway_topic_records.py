@@ -1,6 +1,6 @@
 """The page of a topic's records where not every partition can be read: what it shows, and how long it waits.
 
-On virtual time (tests.sim.loop).
+On virtual time (comet_testing.simulation.loop).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from comet_gateway.dashboard.build_facts import topic_with_leaders
 from comet_gateway.dashboard.channel_session import ChannelSession
 from comet_gateway.dashboard.sources import Sources
 from comet_gateway.search.slots import Slots
+from comet_testing.simulation import loop as sim
 from comet_web.facts import Cluster, TopicDetail, TopicRecords
 from comet_web.page_request import PageRequest
-from tests.sim import loop as sim
 from tests.unit.gateway_world import TOPIC, TOPIC_ID, batch_of
 
 RECORDS = 3  # in each partition

@@ -38,8 +38,8 @@ from comet_broker.metadata.store import (
 )
 from comet_broker.storage.memory import MemoryFiles
 from comet_broker.tasks import Tasks
-from tests.sim.clock import SimClock
-from tests.sim.loop import SimLoop, run
+from comet_testing.simulation.clock import SimClock
+from comet_testing.simulation.loop import SimLoop, run
 
 TP = ("0f" * 16, 0)
 

@@ -14,7 +14,7 @@ from comet.wire.tls import TlsFiles, expiry
 from comet_broker.config import BrokerConfig
 from comet_broker.rpc.listeners import Certificates, broker_uri, certified_broker, check_listeners, serves_brokers
 from comet_broker.settings import load
-from tests.sim.worker import SimWorker, WorkerPace
+from comet_testing.simulation.worker import SimWorker, WorkerPace
 from tests.unit.storage_world import HandClock
 
 NAMES = "x509_subject_alternative_name"

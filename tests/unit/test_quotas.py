@@ -38,10 +38,10 @@ from comet_broker.streams.session import Session
 from comet_broker.streams.sessions import Sessions
 from comet_broker.streams.stream_writer import Outbox
 from comet_broker.tasks import Tasks
-from tests.sim.clock import SimClock
-from tests.sim.loop import SimLoop
-from tests.sim.loop import run as run_virtual
-from tests.sim.worker import SimWorker, WorkerPace
+from comet_testing.simulation.clock import SimClock
+from comet_testing.simulation.loop import SimLoop
+from comet_testing.simulation.loop import run as run_virtual
+from comet_testing.simulation.worker import SimWorker, WorkerPace
 from tests.unit.storage_world import HandClock
 from tests.waiting import pace
 

@@ -18,8 +18,8 @@ from comet_broker.core.history import FINE_POINTS, WINDOW_S
 from comet_broker.metadata.memory import MemoryStore
 from comet_broker.rpc.local_channel import LocalNetwork
 from comet_broker.storage.memory import MemoryFiles
-from tests.sim.clock import SimClock
-from tests.sim.loop import SimLoop, run
+from comet_testing.simulation.clock import SimClock
+from comet_testing.simulation.loop import SimLoop, run
 
 T = TypeVar("T")
 ADDRESS = "broker:9092"

@@ -1,4 +1,4 @@
-"""Apps: how handlers are read, called, stopped, and watched. On the virtual time of tests.sim.loop."""
+"""Apps: how handlers are read, called, stopped, and watched. On the virtual time of comet_testing.simulation.loop."""
 
 from __future__ import annotations
 

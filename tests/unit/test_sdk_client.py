@@ -1,6 +1,6 @@
 """Finding brokers, trying again with restraint, and what stands between an SDK call and the wire.
 
-Scenarios run on the virtual time of tests.sim.loop.
+Scenarios run on the virtual time of comet_testing.simulation.loop.
 """
 
 from __future__ import annotations

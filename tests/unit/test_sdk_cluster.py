@@ -1,4 +1,4 @@
-"""Producers and consumers on a cluster whose leaders move, die, and are unknown. On virtual time (tests.sim.loop)."""
+"""Producers and consumers on a cluster whose leaders move, die, and are unknown. On virtual time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from comet.client.client import Client
 from comet.consumer.consumer import Consumer
 from comet.errors import LimitExceeded, NotEnoughReplicas, Timeout, Unavailable
 from comet.producer.producer import Producer
-from tests.sim.loop import run
+from comet_testing.simulation.loop import run
 from tests.unit.sdk_fake import Fate
 from tests.unit.sdk_fake_cluster import FakeCluster
 from tests.unit.test_sdk_producer import now

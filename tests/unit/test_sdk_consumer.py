@@ -1,4 +1,4 @@
-"""The consumer against a broker that breaks off, deletes, damages and forgets. On virtual time (tests.sim.loop)."""
+"""The consumer against a broker that breaks off, deletes, damages and forgets. On virtual time."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from comet.producer.transaction import TransactionalProducer
 from comet.v1 import records_pb2 as pb
 from comet.v1 import schedules_pb2 as schedules
 from comet.wire.acting import ActingFor
-from tests.sim.loop import run
+from comet_testing.simulation.loop import run
 from tests.unit.sdk_fake import ADDRESS, FakeBroker
 from tests.unit.sdk_fake_schedules import NOW_US, FakeSchedules
 from tests.unit.sdk_fake_transactions import TransactionBroker

@@ -1,4 +1,4 @@
-"""At most and at least once, with handlers that fail and partitions that go. On the virtual time of tests.sim.loop."""
+"""At most and at least once, with handlers that fail and partitions that go. On virtual time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Exactly once, and transactions by hand, with handlers that fail and coordinators that do not answer.
 
-On the virtual time of tests.sim.loop.
+On the virtual time of comet_testing.simulation.loop.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from comet.errors import (
 from comet.groups.group_consumer import GroupConsumer
 from comet.groups.missing_topics import waits_for
 from comet.types import TopicPartition
-from tests.sim.loop import run
+from comet_testing.simulation.loop import run
 from tests.unit.sdk_fake import ADDRESS
 from tests.unit.sdk_fake_groups import GroupBroker
 from tests.unit.test_sdk_consumer import fill, take

@@ -32,7 +32,7 @@ from comet.serde import model
 from comet.settings.topic import TopicConfig
 from comet.v1 import records_pb2 as pb
 from comet.wire.frames import parse_produce
-from tests.sim.loop import run
+from comet_testing.simulation.loop import run
 from tests.unit.sdk_fake import ADDRESS, FakeBroker, FakePartition, Fate
 
 Scenario = Callable[[FakeBroker], Awaitable[None]]

@@ -1,6 +1,6 @@
 """Consumers on a cluster: which broker they read from, when they leave it, and what they say about what is lost.
 
-On virtual time (tests.sim.loop).
+On virtual time (comet_testing.simulation.loop).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from comet.errors import Closed, InvalidArgument, LimitExceeded, LockExpired, Me
 from comet.share.acknowledgements import ranges_of
 from comet.share.share_consumer import ShareConsumer, ShareRecord
 from comet.v1 import groups_pb2 as groups_pb
-from tests.sim.loop import run
+from comet_testing.simulation.loop import run
 from tests.unit.sdk_fake import ADDRESS
 from tests.unit.sdk_fake_shares import ShareBroker
 from tests.unit.test_sdk_consumer import fill as write

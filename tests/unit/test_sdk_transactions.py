@@ -28,7 +28,7 @@ from comet.errors import (
 )
 from comet.producer.transaction import TransactionalProducer
 from comet.v1 import groups_pb2 as groups_pb
-from tests.sim.loop import run
+from comet_testing.simulation.loop import run
 from tests.unit.sdk_fake import ADDRESS, Fate
 from tests.unit.sdk_fake_transactions import TransactionBroker
 

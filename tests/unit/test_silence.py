@@ -22,8 +22,8 @@ from comet.wire.liveness import OF_BROKERS, OF_CLIENTS
 from comet.wire.wire_stream import WireStream
 from comet_broker.access.client_access import EVERYTHING
 from comet_broker.streams.session import Session
-from tests.sim.loop import SimLoop
-from tests.sim.loop import run as run_virtual
+from comet_testing.simulation.loop import SimLoop
+from comet_testing.simulation.loop import run as run_virtual
 from tests.unit.sdk_fake import ADDRESS, FakeBroker
 from tests.unit.test_quotas import World
 from tests.unit.test_sdk_producer import now, scenario

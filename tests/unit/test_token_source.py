@@ -22,7 +22,7 @@ from comet.security import token_source
 from comet.security.client_credentials import ClientCredentials
 from comet.security.token_source import TokenSource, expiry_of
 from comet.wire.transport import Channel
-from tests.sim.loop import run
+from comet_testing.simulation.loop import run
 from tests.unit.sdk_fake import ADDRESS
 from tests.unit.sdk_fake import FakeBroker as Broker
 

@@ -32,7 +32,7 @@ from comet_broker.access.credentials import Credentials
 from comet_broker.access.keys import AccessKeys
 from comet_broker.access.tokens import Issuer, Tokens, issuer_of
 from comet_broker.config import BrokerConfig
-from tests.sim.worker import SimWorker, WorkerPace
+from comet_testing.simulation.worker import SimWorker, WorkerPace
 from tests.unit.storage_world import HandClock
 from tests.waiting import until
 

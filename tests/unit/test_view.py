@@ -12,7 +12,7 @@ from comet_broker.cluster.view import RECONCILE_S, ClusterView
 from comet_broker.core.cluster import CLUSTER, DRAINS, ID, ClusterState, broker_key
 from comet_broker.metadata.store import Delete, Put, RangeResult, StoreUnavailable, WatchEvent
 from comet_broker.tasks import Tasks
-from tests.sim.loop import SimLoop
+from comet_testing.simulation.loop import SimLoop
 from tests.unit.cluster_world import FaultyStore, PausingClock, World, on_virtual_time
 
 

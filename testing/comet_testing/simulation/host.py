@@ -1,8 +1,7 @@
 """A machine with a broker on it: starts, drains, dies, comes back, over one disk that it keeps.
 
-What is lost when: a killed process loses nothing that it wrote; a power cut loses what was not synced; an fsync that
-failed counts as a power cut for its partition, because nobody knows any more what is on disk. The host writes both
-into the history, since they are what excuses a loss.
+A killed process loses nothing that it wrote; a power cut loses what was not synced; after a failed fsync it is unknown
+what is on disk. A journal is told of all three.
 """
 
 from __future__ import annotations
@@ -21,26 +20,21 @@ from comet_broker.metadata.memory import MemoryStore
 from comet_broker.metadata.store import MetadataStore, StoreUnavailable
 from comet_broker.partitions.partition import Partition
 from comet_broker.storage.memory import MemoryFiles
-from tests.sim.clock import SimClock
-from tests.sim.disk import HostFiles
-from tests.sim.history import History, PartitionName, Recovered
-from tests.sim.loop import Node, SimLoop
-from tests.sim.network import Network, PeerNetwork
-from tests.sim.store import SimStore, StoreWeather
-from tests.sim.worker import SimWorker, WorkerPace
-from tests.waiting import until
+from comet_testing.simulation.clock import SimClock
+from comet_testing.simulation.disk import HostFiles
+from comet_testing.simulation.loop import Node, SimLoop
+from comet_testing.simulation.network import Listener, Network, PeerNetwork
+from comet_testing.simulation.store import SimStore, StoreWeather
+from comet_testing.simulation.worker import SimWorker, WorkerPace
 
 DRAIN_GRACE_S: Final = 5.0
+LOOK_S: Final = 0.05
 RESTART_S_MIN: Final = 0.05  # longer than any frame takes to arrive
 START_S_MAX: Final = 30.0
 
 
-class PlantedError(Exception):
-    """What the simulation has a broker's own code raise."""
-
-
 class HostWatcher(Protocol):
-    """Somebody who is told at once what becomes of a host's disk and its logs."""
+    """Sees at once what becomes of a host's disk and its logs."""
 
     def changed(self, path: str, size: int) -> None:
         """A file has been appended to, cut to `size`, or with -1 removed."""
@@ -56,6 +50,17 @@ class HostWatcher(Protocol):
     def look(self) -> None:
         """A callback of the broker has run."""
 
+    def died(self, *, power: bool) -> None: ...
+
+
+class HostJournal(Protocol):
+    """Notes what a host's logs went through, from one process to the next."""
+
+    def opened(self, partition: Partition) -> None: ...
+    def closed(self, partition: Partition) -> None:
+        """In good order, by a broker that drains."""
+
+    def sync_failed(self, path: str) -> None: ...
     def died(self, *, power: bool) -> None: ...
 
 
@@ -79,12 +84,16 @@ class Host:
         loop: SimLoop,
         random: Random,
         network: Network,
-        history: History,
         store: MemoryStore,
         broker_id: int = 1,
         settings: Mapping[str, Any] | None = None,
+        *,
+        complaints: list[str],
+        journal: HostJournal | None = None,
+        pardoned: Sequence[str] = (),
     ) -> None:
-        """`settings` of a broker in a cluster, which reaches the store over the network; None: it has one to itself."""
+        """`settings` of a broker in a cluster, which reaches the store over the network; None: it has one to itself.
+        `complaints` gets what must never be; `pardoned` are errors that a test makes on purpose, by name."""
         self.address = f"10.0.0.{broker_id}:9092"
         self.broker_id = broker_id
         self.weather = StoreWeather()
@@ -97,21 +106,18 @@ class Host:
         self.files: HostFiles | None = None
         self.broker_epoch = 0
         self.trouble = ""  # why the last start failed
-        self.away_until = 0.0  # nobody starts it before
+        self.away_until = 0.0  # it is not started before
         self.stopping = False  # an orderly stop is under way: the keeper waits
         self._loop = loop
         self._random = random
         self._network = network
-        self._history = history
+        self._complaints = complaints
+        self._journal = journal
+        self._pardoned = pardoned
         self._store = store
         self._settings = settings
         self._boots = 1
-        self._lossy_since: dict[PartitionName, float] = {}
         self._disk_failed = False  # a sync has: a broker that says so is right
-        self._open: dict[PartitionName, None] = {}  # in this process
-        self._last_open: dict[PartitionName, float] = {}  # what it held then may not be on disk; nothing came later
-        self._synced_at: dict[PartitionName, float] = {}
-        self._names: dict[str, str] = {}  # of topics, by the folder they are in
         self._ended: asyncio.Future[None] | None = None
 
     @property
@@ -155,7 +161,7 @@ class Host:
         except (StoreUnavailable, OSError, CometError) as error:
             self.trouble = repr(error)
             self.kill(power=False)  # it says why and ends, to be started again
-        except Exception as error:  # noqa: BLE001 - whatever it is, the one who waits must hear of it
+        except Exception as error:  # noqa: BLE001 - it is raised by `start`
             if not started.done():
                 started.set_exception(error)
 
@@ -196,12 +202,7 @@ class Host:
         self._network.forsake(self.address, silent=power)
         if power:
             self._boots += 1
-            for tp in self._tps():
-                self._lose(tp)
-        self._shut()
-        self.disk.crash(power=power)
-        if self.watcher is not None:
-            self.watcher.died(power=power)
+        self._dies(power=power)
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
@@ -227,11 +228,14 @@ class Host:
         """The power fails while no broker runs."""
         assert self.node is None or self.node.dead
         self._boots += 1
-        for tp in self._tps():
-            self._lose(tp)
-        self.disk.crash()
+        self._dies(power=True)
+
+    def _dies(self, *, power: bool) -> None:
+        if self._journal is not None:
+            self._journal.died(power=power)
+        self.disk.crash(power=power)
         if self.watcher is not None:
-            self.watcher.died(power=True)
+            self.watcher.died(power=power)
 
     async def drain(self) -> None:
         """Stops the broker as SIGTERM does."""
@@ -250,74 +254,49 @@ class Host:
             self.look_for_trouble()
             node.kill()
             self._network.forsake(self.address, silent=False)
-            self._shut()
-            self.disk.crash(power=False)
-            if self.watcher is not None:
-                self.watcher.died(power=False)
+            self._dies(power=False)
 
     async def _drain(self, broker: Broker, stopped: asyncio.Future[None]) -> None:
         try:
             listener = self._network.listener(self.address)
             await broker.drain()
             if listener is not None:
-                await until(lambda: not listener.links, within_s=DRAIN_GRACE_S)
+                await self._left(listener)
             self._network.unlisten(self.address, silent=False)
             await broker.close()
             for partition in broker.topics.by_handle.values():
-                if partition.log.failed is None:
-                    self._synced_at[partition.topic, partition.index] = self._loop.time()
+                if self._journal is not None and partition.log.failed is None:
+                    self._journal.closed(partition)
         finally:
             if not stopped.done():
                 stopped.set_result(None)
 
+    async def _left(self, listener: Listener) -> None:
+        """Returns when all clients have left a broker that drains, or their time is over."""
+        deadline = self._loop.time() + DRAIN_GRACE_S
+        while listener.links and self._loop.time() < deadline:  # noqa: ASYNC110 - links have no event
+            await asyncio.sleep(LOOK_S)
+
     def crash_in(self, operations: int, *, after: bool, power: bool) -> None:
-        """The process will die at the so-manieth change to its disk from now."""
+        """The process dies after so many more changes to its disk."""
         if self.files is None or self.node is None or self.node.dead:
             return
         point = self.files.point
         point.operations, point.after = operations, after
         point.strike = lambda: self.kill(power=power)
 
-    # ---- what excuses a loss
-
-    def _tps(self) -> list[PartitionName]:
-        known = {opened.tp: None for opened in self._history.recovered}
-        return list(known)
-
-    def _lose(self, tp: PartitionName) -> None:
-        """What was not synced of a log is gone: what it held now, or when it was last open."""
-        now = self._loop.time()
-        self._lossy_since.setdefault(tp, now if tp in self._open else self._last_open.get(tp, now))
-
-    def _shut(self) -> None:
-        self._last_open.update(dict.fromkeys(self._open, self._loop.time()))
-        self._open.clear()
-
     def _opened(self, partition: Partition) -> None:
-        tp = (partition.topic, partition.index)
-        self._names[partition.topic_id.hex()] = partition.topic
-        self._open[tp] = None
         if self.watcher is not None:
             self.watcher.opened(partition)
-        self._history.recovered.append(
-            Recovered(
-                tp,
-                self._loop.time(),
-                partition.log.log_start,
-                partition.log.log_end,
-                self._lossy_since.pop(tp, None),
-                self._synced_at.get(tp, -1.0),
-            )
-        )
+        if self._journal is not None:
+            self._journal.opened(partition)
 
     def _sync_failed(self, path: str) -> None:
-        """What was written to that log since its last good sync may be gone."""
         self._disk_failed = True
         if self.watcher is not None:
             self.watcher.sync_failed(path)
-        parts = path.split("/")
-        if len(parts) >= 3 and parts[1] in self._names:
-            self._lose((self._names[parts[1]], int(parts[2])))
+        if self._journal is not None:
+            self._journal.sync_failed(path)
 
     # ---- looking in
 
@@ -326,9 +305,9 @@ class Host:
         if self.broker is None:
             return
         numbers = self.broker.statistics()
-        complain = self._history.complaints.append
+        complain = self._complaints.append
         for task in numbers["failed_tasks"]:
-            if PlantedError.__name__ in task or (self._disk_failed and LogFailed.__name__ in task):
+            if any(name in task for name in self._pardoned) or (self._disk_failed and LogFailed.__name__ in task):
                 continue
             complain(f"{self.node and self.node.name} at {self._loop.time():.4f} s: task {task}")
         if numbers["tail_bytes"] > limits.TAIL_TOTAL_BYTES_MAX:

@@ -5,8 +5,8 @@
     SimPeerChannel.replicate()      the same between two brokers, with a ReplicaSession
     wire.SimWireStream              either of them over the wire's own code, and bytes
 
-Who speaks has a name: a client its own, a broker its address. A way from one name to another can be blocked: what is
-sent waits until it is open again, and nobody is told, but by a keepalive that stays unanswered.
+Each end has a name: a client its own, a broker its address. A way from one name to another can be blocked: what is
+sent waits until it is open again. Neither end is told; only a keepalive stays unanswered.
 
 Frames of one direction keep their order, as in TCP. Each direction holds at most WINDOW_BYTES that the other side
 has not taken, as HTTP/2 does; beyond that the sender waits. A link that is cut loses an arbitrary suffix of what
@@ -32,9 +32,9 @@ from google.protobuf.message import Message
 from comet.errors import CometError, Timeout, Unavailable
 from comet.wire.protobuf import error_from_pb, error_to_pb
 from comet_broker.rpc.methods import Endpoint, Method
-from tests.sim.link import KEEPALIVE_S, Link, Way
-from tests.sim.loop import Node, SimLoop
-from tests.sim.wire import SimWireListener, SimWireStream, WireLink
+from comet_testing.simulation.link import KEEPALIVE_S, Link, Way
+from comet_testing.simulation.loop import Node, SimLoop
+from comet_testing.simulation.wire import SimWireListener, SimWireStream, WireLink
 
 REFUSED_S_MAX: Final = 2.0  # how long it takes to learn that a machine is not there
 CONNECT_S_MAX: Final = 5.0
@@ -143,11 +143,11 @@ class Network:
         return listener
 
     def power_on(self, address: str) -> None:
-        """The machine answers again, if only that nobody listens there."""
+        """The machine answers again, if only with a refusal."""
         self._dark.discard(address)
 
     def unlisten(self, address: str, *, silent: bool) -> None:
-        """The process is gone. `silent`: its machine too, so that nobody tells the others."""
+        """The process is gone. `silent`: its machine too, so that no end is told."""
         if silent:
             self._dark.add(address)
         listener = self._listeners.pop(address, None)
@@ -192,7 +192,7 @@ class Network:
         return lambda address: SimChannel(self, client, address)
 
     async def reach(self, client: str, address: str) -> Listener:
-        """Who listens there, after the time it takes to find out."""
+        """The listener at an address, after the time it takes to reach it."""
         try:
             async with asyncio.timeout(CONNECT_S_MAX):
                 await self.travel(client, address)
@@ -202,11 +202,11 @@ class Network:
         listener = self._listeners.get(address)
         if listener is None:
             await asyncio.sleep(self.random.random() ** 3 * REFUSED_S_MAX)
-            raise Unavailable(f"nobody answers at {address}")
+            raise Unavailable(f"{address} refused the connection")
         return listener
 
     async def refused(self, client: str, address: str) -> bool:
-        """Whether a machine says that nobody listens there; what is silent says nothing."""
+        """Whether a machine refuses connections there; one that is silent says nothing."""
         try:
             async with asyncio.timeout(PROBE_S_MAX):
                 await self.travel(client, address)

@@ -4,7 +4,7 @@
                   │
                   └─ dies at a chosen operation: before it, or just after it took effect
 
-A process that is dead changes nothing any more, whatever its code still tries; so a crash can strike between any two
+A dead process changes nothing any more, no matter what its code still tries. So a crash can strike between any two
 operations on files, in the middle of a function that never awaits.
 """
 
@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from comet_broker.ports import Buffer, File
 from comet_broker.storage.memory import MemoryFiles
-from tests.sim.loop import Killed, Node
+from comet_testing.simulation.loop import Killed, Node
 
 T = TypeVar("T")
 
@@ -174,16 +174,3 @@ class HostFile:
     @property
     def torn(self) -> bool:
         return self._inner.torn
-
-
-class Durable:
-    """What of a file is certainly on disk, to be read: as the worst power cut would leave it."""
-
-    def __init__(self, files: MemoryFiles) -> None:
-        self._inodes = files._disk
-
-    def exists(self, path: str) -> bool:
-        return path in self._inodes
-
-    def read_all(self, path: str) -> bytes:
-        return bytes(self._inodes[path].disk)

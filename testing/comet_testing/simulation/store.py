@@ -30,7 +30,7 @@ from comet_broker.metadata.store import (
     WatchEvent,
 )
 from comet_broker.metadata.watches import Watch
-from tests.sim.network import Network
+from comet_testing.simulation.network import Network
 
 T = TypeVar("T")
 

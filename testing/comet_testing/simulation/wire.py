@@ -16,7 +16,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from comet.v1 import wire_pb2 as pb
 from comet.wire.frames import Outgoing, joined
@@ -27,10 +27,7 @@ from comet_broker.rpc.methods import Endpoint
 from comet_broker.rpc.wire_connection import WireConnection
 from comet_broker.rpc.wire_listener import REPLICATE, WireListener
 from comet_broker.streams.stream_writer import ServedStream
-from tests.sim.link import TCP_GIVES_UP_S, WINDOW_BYTES, Way
-
-if TYPE_CHECKING:
-    from tests.sim.network import Listener, Network
+from comet_testing.simulation.link import TCP_GIVES_UP_S, WINDOW_BYTES, Linked, Way, Ways
 
 CONNECTIONS_MAX: Final = 10_000
 MEMORY_BYTES: Final = 1 << 30
@@ -89,7 +86,7 @@ class SimWireConnection(WireConnection):
 class Sent:
     """The frames of one direction that were sent and have not been received."""
 
-    def __init__(self, network: Network, way: Way) -> None:
+    def __init__(self, network: Ways, way: Way) -> None:
         self._network = network
         self._way = way
         self._frames: deque[bytes] = deque()
@@ -100,14 +97,14 @@ class Sent:
     def compare(self, frame: bytes | bytearray) -> None:
         sent = self._frames.popleft() if self._frames else None
         if sent != frame:
-            kept = "none was under way" if sent is None else f"the next one sent has {len(sent)}"
-            self._network.complaints.append(f"a frame of {len(frame)} bytes came from {self._way[0]}, and {kept}")
+            expected = "none was under way" if sent is None else f"the next one sent has {len(sent)}"
+            self._network.complaints.append(f"a frame of {len(frame)} bytes came from {self._way[0]}, and {expected}")
 
 
 class SimTransport(asyncio.Transport):
     """One end of a connection; what is written here arrives at the other."""
 
-    def __init__(self, network: Network, way: Way, context: Context, protocol: asyncio.BufferedProtocol) -> None:
+    def __init__(self, network: Ways, way: Way, context: Context, protocol: asyncio.BufferedProtocol) -> None:
         super().__init__()
         self.other: SimTransport | None = None
         self.ended: Callable[[], object] = lambda: None
@@ -173,8 +170,8 @@ class SimTransport(asyncio.Transport):
         if self._lost:
             return
         self.lose(None)
-        kept = self._network.random.randint(0, len(self._sent))
-        del self._sent[kept:]
+        length = self._network.random.randint(0, len(self._sent))
+        del self._sent[length:]
         self._network.later(self._network.delay(), self._tell)
 
     # ---- the network's side
@@ -255,8 +252,8 @@ class SimTransport(asyncio.Transport):
     def reset(self, error: Exception) -> None:
         """The connection broke: what was sent from here arrives up to a random byte."""
         other = self.other
-        kept = self._network.random.randint(0, len(self._sent))
-        data, self._sent = bytes(self._sent[:kept]), bytearray()
+        length = self._network.random.randint(0, len(self._sent))
+        data, self._sent = bytes(self._sent[:length]), bytearray()
         if other is not None and not other._lost and not self.dead and data:
             other.call(other._receive, data)
         if other is not None:
@@ -266,12 +263,12 @@ class SimTransport(asyncio.Transport):
 class WireLink:
     """A connection between a client, or a broker that follows, and one incarnation of a broker. As link.Link."""
 
-    def __init__(self, network: Network, client: str, address: str, *, replica: bool = False) -> None:
+    def __init__(self, network: Ways, client: str, address: str, *, replica: bool = False) -> None:
         self.client = client
         self.address = address
         self.replica = replica
         self.gone = False
-        self.listener: Listener | None = None
+        self.listener: Linked | None = None
         self.sent_up = Sent(network, (client, address))
         self.sent_down = Sent(network, (address, client))
         self._network = network
@@ -362,7 +359,7 @@ class WireLink:
 class SimWireStream:
     """comet.wire.transport.Stream."""
 
-    def __init__(self, network: Network, client: str, address: str, *, replica: bool) -> None:
+    def __init__(self, network: Ways, client: str, address: str, *, replica: bool) -> None:
         self._link = WireLink(network, client, address, replica=replica)
         self._opening: asyncio.Task[None] | None = None
 

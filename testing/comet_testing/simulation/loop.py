@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 SPINS_MAX: Final = 500_000  # loop turns without time moving on
 CREEP_TURNS: Final = 100  # computing takes time, too: after so many turns a moment has passed,
-CREEP_S: Final = 1e-6  # so that who waits for what is left of a rounding error does not wait for ever
+CREEP_S: Final = 1e-6  # so that a wait for the rest of a rounding error ends
 RESOLUTION_S: Final = 1e-7  # timers closer together than this fire in one turn
 ENDINGS_MAX: Final = 100  # of one task that is taken apart: at its end it may wait, and at the end of that
 
@@ -185,7 +185,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._serials = 0
         self._reaping = False
         self._every_task: list[SimTask[Any]] = []
-        self.unhandled: list[str] = []  # what asyncio would have logged: exceptions nobody took
+        self.unhandled: list[str] = []  # what asyncio would have logged: exceptions that no task took
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._note)
 
@@ -280,7 +280,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # ---- the end
 
     def finish(self) -> None:
-        """Ends whatever still runs: live tasks are cancelled, those of dead nodes are taken apart unheard."""
+        """Ends all tasks: live ones are cancelled, those of dead nodes are taken apart."""
         living = [task for task in self.tasks() if not _is_dead(task)]
         for task in living:
             task.cancel()

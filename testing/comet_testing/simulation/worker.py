@@ -19,8 +19,8 @@ class WorkerPace:
 
 
 class SimWorker:
-    """ports.Worker. The function runs between two random delays, so that whatever comes meanwhile comes both
-    before and after what it sees: an fsync covers what was written before it ran, and is heard of later."""
+    """ports.Worker. The function runs between two random delays, so that other events come both
+    before and after what it sees: an fsync covers what was written before it ran, and its end is known later."""
 
     def __init__(self, random: Random, pace: WorkerPace) -> None:
         self._random = random

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, Protocol
 
 from comet.errors import CometError, RecordTooLarge, Unavailable
 from comet.limits import MESSAGE_BYTES_MAX
 from comet_broker import limits
 from comet_broker.rpc.methods import Endpoint
 from comet_broker.streams.stream_writer import ServedStream
-
-if TYPE_CHECKING:
-    from tests.sim.network import Listener, Network
 
 WINDOW_BYTES: Final = 256 << 10  # one direction of one stream; smaller than real, so that it fills
 # After which gRPC's pings notice silence. The seeds that found earlier bugs keep the longer one of that time.
@@ -27,10 +26,31 @@ TCP_GIVES_UP_S: Final = 900.0  # on what it has sent, without an acknowledgement
 Way = tuple[str, str]  # from one name to another
 
 
+class Ways(Protocol):
+    """The part of the network that links use."""
+
+    random: Random
+    keepalive_s: float
+    complaints: list[str]
+
+    def now(self) -> float: ...
+    def delay(self) -> float: ...
+    def later(self, seconds: float, callback: Callable[[], object]) -> None: ...
+    def blocks(self, way: Way, callback: Callable[[], object]) -> bool: ...
+    def when_open(self, way: Way, callback: Callable[[], object]) -> None: ...
+    async def reach(self, client: str, address: str) -> Any: ...
+
+
+class Linked(Protocol):
+    """The listener at one end of links."""
+
+    links: dict[Any, None]
+
+
 class Pipe:
     """One direction of one link."""
 
-    def __init__(self, network: Network, way: Way) -> None:
+    def __init__(self, network: Ways, way: Way) -> None:
         self._network = network
         self._way = way
         self._under_way: deque[bytes] = deque()
@@ -123,13 +143,13 @@ class Pipe:
 class Link:
     """One streaming call between a client, or a broker that follows, and one incarnation of a broker."""
 
-    def __init__(self, network: Network, client: str, address: str, *, replica: bool = False) -> None:
+    def __init__(self, network: Ways, client: str, address: str, *, replica: bool = False) -> None:
         self.client = client
         self.address = address
         self.up = Pipe(network, (client, address))
         self.down = Pipe(network, (address, client))
         self.gone = False
-        self.listener: Listener | None = None
+        self.listener: Linked | None = None
         self.replica = replica
         self._network = network
 
