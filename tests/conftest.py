@@ -26,6 +26,8 @@ tune_process()
 os.environ["COMET_CONTEXT"] = "none"  # the developer's clusters are not those of the tests
 settings.load_profile(os.environ.get("COMET_HYPOTHESIS", "comet"))
 
+pytest_plugins = ["comet_testing.plugin"]  # as its entry point has it
+
 TESTS = str(Path(__file__).parent)
 WAITING = str(Path(__file__).with_name("waiting.py"))
 _sleep = asyncio.sleep

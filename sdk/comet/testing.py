@@ -1,16 +1,27 @@
-"""A real broker inside a test: real log, real gRPC, a temporary folder, a port of its own."""
+"""Real brokers inside a test.
+
+broker     one broker in this process: real log, real gRPC, a temporary folder, a port of its own, real time
+cluster    brokers on virtual time: days pass in milliseconds, and everything can fail;
+               see docs/guides/testing-your-app.md
+run        runs the coroutine of such a test; the pytest plugin does it for tests that take the fixture `comet`
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from comet.admin.admin import Admin
 from comet.settings.topic import TopicConfig
+
+if TYPE_CHECKING:
+    from comet_testing.cluster import Cluster
+
+T = TypeVar("T")
 
 
 class TestBroker:
@@ -79,3 +90,47 @@ def broker(topics: Mapping[str, int] | Sequence[str] = (), *, data: Path | None 
     """
     named = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
     return TestBroker(named, data, settings)
+
+
+def cluster(brokers: int = 3, *, seed: int = 0, **settings: Any) -> Cluster:
+    """A cluster for a test on virtual time, while its `async with` block does. `seed` decides everything that is left
+    to chance: the same seed is the same run. `settings` are those of its brokers, as BrokerConfig has them.
+
+    Clients that are made in the block reach this cluster, with any address. An App runs unchanged.
+
+    >>> app = comet.App("localhost:9092")
+    >>> @app.on("orders", group="billing", start="earliest")
+    ... async def remind(order: dict) -> None:
+    ...     await app.publish("reminders", order["id"], delay="2d")
+    >>> async def test_reminder() -> None:
+    ...     async with comet.testing.cluster(brokers=3, seed=7) as cluster:
+    ...         await cluster.topic("orders", partitions=4)
+    ...         await cluster.topic("reminders")
+    ...         async with cluster.app(app):
+    ...             await cluster.publish("orders", {"id": 1})
+    ...             await cluster.advance("1d")
+    ...             await cluster.kill(leader_of="reminders/0")
+    ...             await cluster.advance("2d")
+    ...             print(await cluster.values("reminders", int))
+    >>> comet.testing.run(test_reminder())
+    [1]
+    """
+    from comet_testing.cluster import Cluster
+
+    return Cluster(brokers, seed, settings)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine on an event loop whose time is virtual: it jumps to the next timer when nothing else is to do.
+    `time.time` and `time.monotonic` follow it.
+
+    >>> async def sleep() -> str:
+    ...     await asyncio.sleep(3600)
+    ...     return "an hour later"
+    >>> import asyncio
+    >>> comet.testing.run(sleep())
+    'an hour later'
+    """
+    from comet_testing.virtual_time.virtual_loop import run as run_virtual
+
+    return run_virtual(main)

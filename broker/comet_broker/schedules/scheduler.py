@@ -120,8 +120,12 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 - reported, and tried again
             self._env.tasks.report(name, error)
 
+    @property
+    def keepers(self) -> list[Keeper]:
+        return [one.keeper for one in self._running.values()]
+
     def statistics(self) -> dict[str, Any]:
-        keepers = [one.keeper for one in self._running.values()]
+        keepers = self.keepers
         counts = self._counts
         return {
             "partitions": [keeper.statistics() for keeper in keepers],

@@ -132,6 +132,10 @@ class AppClients:
         """Writes to the topics of a test, until `close`."""
         self._producer = self._careful_producer = cast("Producer", producer)
 
+    def forget(self) -> None:
+        """Leaves the producers as they are."""
+        self._producer = self._careful_producer = None
+
     async def close(self) -> None:
         producers = [producer for producer in (self._producer, self._careful_producer) if producer is not None]
         self._producer = self._careful_producer = None

@@ -172,8 +172,7 @@ class Host:
             host=host,
             port=int(port),
             broker_id=self.broker_id,
-            retention_check_ms=self._random.randint(200, 2000),
-            **(self._settings or {}),
+            **{"retention_check_ms": self._random.randint(200, 2000), **(self._settings or {})},
         )
 
     def _parts(self) -> dict[str, Any]:
@@ -274,7 +273,7 @@ class Host:
     async def _left(self, listener: Listener) -> None:
         """Returns when all clients have left a broker that drains, or their time is over."""
         deadline = self._loop.time() + DRAIN_GRACE_S
-        while listener.links and self._loop.time() < deadline:  # noqa: ASYNC110 - links have no event
+        while listener.links and self._loop.time() < deadline:
             await asyncio.sleep(LOOK_S)
 
     def crash_in(self, operations: int, *, after: bool, power: bool) -> None:

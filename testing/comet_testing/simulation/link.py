@@ -26,12 +26,19 @@ TCP_GIVES_UP_S: Final = 900.0  # on what it has sent, without an acknowledgement
 Way = tuple[str, str]  # from one name to another
 
 
+class Tap(Protocol):
+    """Sees what is sent."""
+
+    def sent(self, way: Way, what: str, data: bytes) -> None: ...
+
+
 class Ways(Protocol):
     """The part of the network that links use."""
 
     random: Random
     keepalive_s: float
     complaints: list[str]
+    tap: Tap | None
 
     def now(self) -> float: ...
     def delay(self) -> float: ...
@@ -68,6 +75,8 @@ class Pipe:
         if self._broken is not None:
             raise self._broken
         self._held_bytes += len(frame)
+        if self._network.tap is not None:
+            self._network.tap.sent(self._way, "frame", frame)
         if self.dead:
             return
         self._under_way.append(frame)

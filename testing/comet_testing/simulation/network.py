@@ -32,7 +32,7 @@ from google.protobuf.message import Message
 from comet.errors import CometError, Timeout, Unavailable
 from comet.wire.protobuf import error_from_pb, error_to_pb
 from comet_broker.rpc.methods import Endpoint, Method
-from comet_testing.simulation.link import KEEPALIVE_S, Link, Way
+from comet_testing.simulation.link import KEEPALIVE_S, Link, Tap, Way
 from comet_testing.simulation.loop import Node, SimLoop
 from comet_testing.simulation.wire import SimWireListener, SimWireStream, WireLink
 
@@ -76,6 +76,7 @@ class Network:
         self.wire_random = Random(0)  # which of them; apart, so that a seed without the wire stays what it was
         self.complaints: list[str] = []
         self.weather = Weather()
+        self.tap: Tap | None = None
         self._loop = loop
         self._context = copy_context()  # no node's
         self._listeners: dict[str, Listener] = {}
@@ -301,6 +302,8 @@ class SimChannel:
             raise Timeout(f"{method} was not answered within {timeout_s} s") from None
 
     async def _call(self, path: str, request: bytes, response: type[Message]) -> Message:
+        if self._network.tap is not None:
+            self._network.tap.sent((self._client, self._address), path, request)
         listener = await self._network.reach(self._client, self._address)
         if listener.closed:
             raise Unavailable("the broker went away while the connection was made")

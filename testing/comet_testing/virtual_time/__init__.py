@@ -1,0 +1,1 @@
+"""Virtual time for tests: the event loop, and the functions of `time` on its clock."""
