@@ -13,7 +13,7 @@ from comet.admin.admin import Admin
 from comet.app import App
 from comet.consumer.consumer import serde_of
 from comet.consumer.range_reader import Reader
-from comet.errors import InvalidArgument
+from comet.errors import CometError, InvalidArgument
 from comet.producer.producer import Producer
 from comet.settings.topic import TopicConfig
 from comet.types import Gap, Receipt
@@ -21,7 +21,9 @@ from comet.units import parse_duration_ms
 from comet.values.record import Headers, Key, Record
 from comet_testing.advance import advance
 from comet_testing.app_process import AppProcess
+from comet_testing.request_faults import RequestFault, When
 from comet_testing.simulation.host import Host
+from comet_testing.simulation.network import Weather
 from comet_testing.simulation.store import STORE
 from comet_testing.transcript import Transcript
 from comet_testing.world import TEST, World, world_loop
@@ -29,6 +31,7 @@ from comet_testing.world import TEST, World, world_loop
 BROKERS_MAX: Final = 9
 READY_S_MAX: Final = 30.0
 LOOK_S: Final = 0.02
+DELAY_S_MAX: Final = Weather().delay_s_max
 Duration = str | float | timedelta  # "3d", seconds, or a timedelta
 
 
@@ -266,9 +269,11 @@ class Cluster:
             network.block(name, own)
 
     async def heal(self) -> None:
-        """Opens all ways of the network again."""
+        """Opens all ways of the network again, and ends `delay`."""
+        network = self._world.network
         self._world.transcript.note("heal")
-        self._world.network.open_all()
+        network.weather.delay_s_max = DELAY_S_MAX
+        network.open_all()
 
     def _name(self, end: int | App | str) -> str:
         if isinstance(end, App):
@@ -282,6 +287,53 @@ class Cluster:
     def _names(self, own: str) -> list[str]:
         world = self._world
         return [name for name in (*world.addresses, *world.processes, STORE, TEST) if name != own]
+
+    async def delay(self, milliseconds: float) -> None:
+        """Every message takes up to so long, until `heal`."""
+        self._world.transcript.note(f"delay {milliseconds:g} ms")
+        self._world.network.weather.delay_s_max = milliseconds / 1000
+
+    # ---- requests, disks and the metadata store
+
+    def fault(
+        self, *, call: str, error: str | CometError | type[CometError], topic: str = "", count: int | None = None,
+        probability: float = 1.0, when: When | None = None,
+    ) -> RequestFault:  # fmt: skip
+        """Refuses requests of clients while its `with` block runs: those of one call, such as "produce", "fetch",
+        "publish" or "commit", with an error such as "NOT_LEADER". Of one topic, so many of them, with a probability, or
+        those for which `when(request)` is true; the request is a message of the protocol."""
+        return self._world.faults.fault(call, topic, error, count, probability, when)
+
+    def observe(self, *, call: str, topic: str = "", when: When | None = None) -> RequestFault:
+        """Counts requests as `fault` does, and lets them pass."""
+        return self._world.faults.fault(call, topic, None, None, 1.0, when)
+
+    @asynccontextmanager
+    async def disk_full(self, broker: int | None = None, *, leader_of: str = "") -> AsyncIterator[int]:
+        """A broker's disk has no room while the block runs."""
+        host = await self._host(broker, leader_of)
+        self._world.transcript.note(f"disk of broker {host.broker_id} is full")
+        host.disk.faults.capacity_bytes = host.disk.used_bytes
+        try:
+            yield host.broker_id
+        finally:
+            host.disk.faults.capacity_bytes = None
+            self._world.transcript.note(f"disk of broker {host.broker_id} has room")
+
+    @asynccontextmanager
+    async def lose_store(self) -> AsyncIterator[None]:
+        """No broker reaches the metadata store while the block runs."""
+        world = self._world
+        world.transcript.note("the store is away")
+        ways = [way for address in world.addresses for way in ((address, STORE), (STORE, address))]
+        for way in ways:
+            world.network.block(*way)
+        try:
+            yield
+        finally:
+            world.transcript.note("the store is back")
+            for way in ways:
+                world.network.unblock(*way)
 
     # ---- targets
 

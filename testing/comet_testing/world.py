@@ -15,6 +15,7 @@ from comet.client import world as sdk
 from comet.errors import InvalidArgument
 from comet_broker.core.cluster import ClusterState, PartitionState
 from comet_broker.metadata.memory import MemoryStore
+from comet_testing.request_faults import RequestFaults
 from comet_testing.simulation.clock import SimClock
 from comet_testing.simulation.host import Host
 from comet_testing.simulation.loop import Node
@@ -37,6 +38,8 @@ class World:
         self.network = Network(loop, self.random("network"))
         self.network.complaints = self.complaints
         self.network.tap = self.transcript
+        self.faults = RequestFaults(self.random("request faults"), self.transcript.note)
+        self.network.gate = self.faults
         self.clock = SimClock(loop)
         self.store = MemoryStore(self.clock)
         self.processes: dict[str, Node] = {}  # of the test's applications

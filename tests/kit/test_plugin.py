@@ -49,7 +49,7 @@ def _pytest(folder: Path, text: str, *options: str, plugins: bool = True) -> sub
     (folder / "test_it.py").write_text(text)
     alone = {} if plugins else {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "comet_testing.plugin", "-p", "no:cacheprovider", *options, "test_it.py"],
+        [sys.executable, "-m", "pytest", "-p", "comet_testing.plugin", *options, "test_it.py"],
         cwd=folder, env={**os.environ, **alone}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 

@@ -82,6 +82,13 @@ class Pipe:
         self._under_way.append(frame)
         self._network.later(self._network.delay(), self._arrive)
 
+    def inject(self, frame: bytes) -> None:
+        """A frame that the other side has not sent."""
+        if self._broken is None and not self.dead:
+            self._held_bytes += len(frame)
+            self._under_way.append(frame)
+            self._network.later(self._network.delay(), self._arrive)
+
     async def get(self) -> bytes | None:
         """The next frame; None at the end."""
         while not self._arrived:

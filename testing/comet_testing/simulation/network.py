@@ -25,7 +25,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from google.protobuf.message import Message
 
@@ -46,6 +46,14 @@ class Weather:
     """What links are like at the moment; faults change it."""
 
     delay_s_max: float = 0.002
+
+
+class Gate(Protocol):
+    """Refuses requests of clients before they are sent."""
+
+    def refused_frame(self, way: Way, frame: bytes) -> bytes | None: ...
+    def answered(self, way: Way, frame: bytes) -> None: ...
+    def refused_call(self, way: Way, path: str, request: Message) -> CometError | None: ...
 
 
 class Listener:
@@ -77,6 +85,7 @@ class Network:
         self.complaints: list[str] = []
         self.weather = Weather()
         self.tap: Tap | None = None
+        self.gate: Gate | None = None
         self._loop = loop
         self._context = copy_context()  # no node's
         self._listeners: dict[str, Listener] = {}
@@ -245,11 +254,20 @@ class SimStream:
 
     async def write(self, frame: bytes) -> None:
         self._open()
-        await self._link.up.put(bytes(frame))
+        link, gate = self._link, self._network.gate
+        answer = None if gate is None or link.replica else gate.refused_frame((link.client, link.address), frame)
+        if answer is None:
+            await link.up.put(bytes(frame))
+        else:
+            link.down.inject(answer)
 
     async def read(self) -> bytes | None:
         self._open()
-        return await self._link.down.get()
+        link, gate = self._link, self._network.gate
+        frame = await link.down.get()
+        if gate is not None and frame is not None and not link.replica:
+            gate.answered((link.address, link.client), frame)
+        return frame
 
     def cancel(self) -> None:
         self._link.cancel("cancelled by the client")
@@ -295,8 +313,14 @@ class SimChannel:
     async def unary(
         self, method: str, request: Message, response: type[Message], timeout_s: float, acting: Any = None
     ) -> Message:
+        gate = self._network.gate
         try:
             async with asyncio.timeout(timeout_s):
+                way = (self._client, self._address)
+                refused = None if gate is None else gate.refused_call(way, method, request)
+                if refused is not None:
+                    await self._network.travel(self._address, self._client)
+                    raise refused
                 return await self._call(method, request.SerializeToString(), response)
         except TimeoutError:
             raise Timeout(f"{method} was not answered within {timeout_s} s") from None
