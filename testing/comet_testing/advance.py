@@ -16,6 +16,7 @@ import asyncio
 from typing import Final
 
 from comet_broker.schedules.keeper import Keeper
+from comet_testing.settled import unsettled
 from comet_testing.world import World
 
 STEP_S: Final = 2.0  # after a skip, before the next one
@@ -41,23 +42,11 @@ async def _at_rest(world: World, end: float) -> bool:
     """Waits until the brokers that run are registered, and their replicas in sync."""
     loop = world.loop
     give_up = min(end, loop.elapsed_s() + REST_S_MAX)
-    while await _unsettled(world):
+    while await unsettled(world):
         if loop.elapsed_s() >= give_up:
             return True
         await asyncio.sleep(1.0)
     return True
-
-
-async def _unsettled(world: World) -> bool:
-    state = await world.state()
-    running = {host.broker_id for host in world.running}
-    if set(state.brokers) != running:
-        return True
-    return any(
-        set(found.value.in_sync) & running != set(found.value.replicas) & running or not found.value.leader
-        for found in state.partitions.values()
-        if set(found.value.replicas) & running
-    )
 
 
 def _skip(world: World, left: float) -> None:

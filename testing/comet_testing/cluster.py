@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -21,7 +22,9 @@ from comet.units import parse_duration_ms
 from comet.values.record import Headers, Key, Record
 from comet_testing.advance import advance
 from comet_testing.app_process import AppProcess
+from comet_testing.chaos import Chaos
 from comet_testing.request_faults import RequestFault, When
+from comet_testing.settled import settle
 from comet_testing.simulation.host import Host
 from comet_testing.simulation.network import Weather
 from comet_testing.simulation.store import STORE
@@ -31,8 +34,11 @@ from comet_testing.world import TEST, World, world_loop
 BROKERS_MAX: Final = 9
 READY_S_MAX: Final = 30.0
 LOOK_S: Final = 0.02
+PUBLISH_MS: Final = 120_000  # longer than any fault of chaos lasts
 DELAY_S_MAX: Final = Weather().delay_s_max
 Duration = str | float | timedelta  # "3d", seconds, or a timedelta
+
+Invariant = Callable[[], Awaitable[None] | None]
 
 
 class Cluster:
@@ -50,6 +56,7 @@ class Cluster:
         self._settings = settings
         self._running: World | None = None
         self._apps: dict[int, AppProcess] = {}  # by the app's identity
+        self._invariants: list[Invariant] = []
         self._admin: Admin | None = None
         self._producer: Producer | None = None
         self._reader: Reader | None = None
@@ -65,7 +72,7 @@ class Cluster:
         try:
             await world.start()
             self._admin = Admin(world.addresses, name=TEST)
-            self._producer = Producer(world.addresses, name=TEST, acks="all")
+            self._producer = Producer(world.addresses, name=TEST, acks="all", timeout_ms=PUBLISH_MS)
             self._reader = Reader(world.addresses, name=TEST)
             await self._until_registered()
         except BaseException:
@@ -102,8 +109,9 @@ class Cluster:
         return self._running
 
     async def _until_registered(self) -> None:
+        """Returns when the brokers that run know each other."""
         async with asyncio.timeout(READY_S_MAX):
-            while len((await self._world.state()).brokers) < len(self._world.running):
+            while not self._world.acquainted():
                 await asyncio.sleep(LOOK_S)
 
     # ---- looking in
@@ -135,15 +143,12 @@ class Cluster:
 
     async def topic(self, name: str, *, partitions: int = 1, replicas: int | None = None, **settings: Any) -> None:
         """Makes a topic, with settings as TopicConfig has them. By default every broker has a replica, three at
-        most. Returns when its partitions have leaders."""
+        most. Returns when its partitions take requests."""
         world = self._world
         copies = min(3, len(world.hosts)) if replicas is None else replicas
         assert self._admin is not None
         await self._admin.create_topic(name, partitions=partitions, replicas=copies, config=TopicConfig(**settings))
-        for index in range(partitions):
-            async with asyncio.timeout(READY_S_MAX):
-                while not await self.leader(f"{name}/{index}"):
-                    await asyncio.sleep(LOOK_S)
+        await self._admin.offsets(name)  # asks every leader
         world.transcript.note(f"topic {name}, {partitions} partitions, {copies} replicas")
 
     async def publish(
@@ -334,6 +339,44 @@ class Cluster:
             world.transcript.note("the store is back")
             for way in ways:
                 world.network.unblock(*way)
+
+    # ---- chaos
+
+    async def settled(self) -> None:
+        """Waits until everything is at rest: replicas are in sync, groups have read all, handlers are idle. Raises
+        AssertionError that names what is not, after five minutes of virtual time. Records that are due later may be
+        there."""
+        assert self._admin is not None
+        await settle(self._world, self._admin, self._apps.values())
+
+    def invariant(self, check: Invariant) -> Invariant:
+        """Registers a function, async or not, that raises AssertionError if a promise of the application is broken:
+        checked after `chaos`."""
+        self._invariants.append(check)
+        return check
+
+    @asynccontextmanager
+    async def chaos(self, minutes: float = 5, *, faults: Sequence[str] = ()) -> AsyncIterator[None]:
+        """The standard faults at random moments while the block runs, and for `minutes` at least. Then all is mended
+        and `settled`, and the invariants are checked.
+
+        `faults` are some of kill, power_cut, pause, isolate, lose_store, cut_links, delay, slow_disk, kill_app,
+        pause_app, isolate_app; all of them by default. Brokers have trouble one at a time, so that what Comet
+        guarantees holds."""
+        world = self._world
+        world.transcript.note(f"chaos for {minutes:g} min")
+        chaos = Chaos(world, self._apps, faults, world.random(f"chaos {world.transcript.digest}"))
+        harm = asyncio.create_task(chaos.run(minutes * 60), name="chaos")
+        try:
+            yield
+            await harm
+        finally:
+            harm.cancel()
+        await self.settled()
+        for check in self._invariants:
+            result = check()
+            if inspect.isawaitable(result):
+                await result
 
     # ---- targets
 

@@ -103,6 +103,16 @@ class World:
     def running(self) -> list[Host]:
         return [host for host in self.hosts if host.node is not None and not host.node.dead]
 
+    def acquainted(self) -> bool:
+        """Whether every broker that runs, and is not paused, knows all the others."""
+        running = {host.broker_id for host in self.running}
+        views = [
+            host.broker.view.state.brokers
+            for host in self.running
+            if host.broker is not None and host.node is not None and not host.node.paused
+        ]
+        return bool(views) and all(running <= set(view) for view in views)
+
     async def state(self) -> ClusterState:
         """The cluster's state, as the metadata store has it."""
         found = ClusterState()

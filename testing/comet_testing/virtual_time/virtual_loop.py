@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 import comet
 import comet_broker
 from comet_testing.simulation.clock import START_US
-from comet_testing.simulation.loop import SimLoop, SimTimerHandle
+from comet_testing.simulation.loop import Node, SimLoop, SimTimerHandle
 from comet_testing.virtual_time.patched_time import patched_time
 
 T = TypeVar("T")
@@ -109,6 +109,10 @@ class VirtualLoop(SimLoop):
         if first is None:
             return None
         return 0.0 if Kind.PAUSE in waiting.values() else first - self.time()
+
+    def waits(self, node: Node) -> bool:
+        """Whether the user's code in a process waits for time to pass."""
+        return any(timer.node is node for timer in self._waiting())
 
     def skip(self, seconds: int) -> None:
         """Moves wall time forward, and the user's timers with it."""
