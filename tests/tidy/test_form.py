@@ -10,7 +10,7 @@ LOOSE_MAX = {
     "comet_broker": 11,
     "comet_demo": 6,
     "comet_gateway": 6,
-    "comet_testing": 8,
+    "comet_testing": 9,
     "comet_web": 8,
     "pyspark_comet": 0,
 }
