@@ -32,7 +32,7 @@ check: $(READY)  ## Style, format, imports, types and known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive broker gateway sdk web demo bench
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive broker gateway sdk web demo testing bench
 	$(BIN)/mypy
 	$(BIN)/python scripts/audit
 
