@@ -1,9 +1,10 @@
 """Real brokers inside a test.
 
-broker     one broker in this process: real log, real gRPC, a temporary folder, a port of its own, real time
-cluster    brokers on virtual time: days pass in milliseconds, and everything can fail;
-               see docs/guides/testing-your-app.md
-run        runs the coroutine of such a test; the pytest plugin does it for tests that take the fixture `comet`
+    broker     one broker in this process: real log, real gRPC, a temporary folder, a port of its own, real time
+    cluster    brokers on virtual time: days pass in milliseconds, and everything can fail
+    run        runs the coroutine of such a test; the pytest plugin does it for tests that take the fixture `comet`
+
+See docs/guides/testing-your-app.md.
 """
 
 from __future__ import annotations
