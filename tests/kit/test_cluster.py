@@ -160,3 +160,21 @@ async def test_a_mistake_is_named(comet: Cluster) -> None:
         await comet.restart(7)
     with pytest.raises(sdk.errors.InvalidArgument, match="does not run here"):
         await comet.kill(app)
+
+
+async def test_a_record_is_written_when_it_is_due(comet: Cluster) -> None:
+    """Also where the time before it is skipped."""
+    at: list[float] = []
+    reader = sdk.App()
+
+    @reader.on("reminders", group="readers", start="earliest")
+    async def read(number: int) -> None:
+        at.append(comet.now)
+
+    await comet.topic("reminders")
+    async with comet.app(reader), sdk.Producer() as producer:
+        began = comet.now
+        for days in (3, 1.25):
+            await producer.publish("reminders", 1, delay=days * 86_400)
+        await comet.advance("4d")
+    assert at == pytest.approx([began + 1.25 * 86_400, began + 3 * 86_400], abs=1)
