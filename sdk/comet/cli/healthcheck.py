@@ -36,15 +36,15 @@ def healthcheck(
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidArgument(f"{url!r} is not an http or https URL: {DEFAULT_URL}")
     try:
-        asked_port = parts.port
+        port = parts.port
     except ValueError:
         raise InvalidArgument(f"{url!r} has a port that is not one: {DEFAULT_URL}") from None
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
         context = _tls(parts.hostname)
-        connection = http.client.HTTPSConnection(parts.hostname, asked_port, timeout=timeout_s, context=context)
+        connection = http.client.HTTPSConnection(parts.hostname, port, timeout=timeout_s, context=context)
     else:
-        connection = http.client.HTTPConnection(parts.hostname, asked_port, timeout=timeout_s)
+        connection = http.client.HTTPConnection(parts.hostname, port, timeout=timeout_s)
     try:
         connection.request("GET", parts.path or "/")
         answer = connection.getresponse()
