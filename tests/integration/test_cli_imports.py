@@ -37,14 +37,14 @@ UNARY = (*STREAMS, *CREDENTIALS, *RESULTS, *OTHERS, "json")
 @pytest.mark.parametrize(
     ("words", "forbidden", "own_max"),
     [
-        ("topic list", (*UNARY, "msgspec", "comet.admin.results", "comet.cli.cluster"), 60),
-        ("topic describe quotes", (*UNARY, "msgspec", "comet.admin.results", "comet.cli.cluster"), 60),
-        ("topic create quotes --partitions 1 --if-missing", ("pydantic", *STREAMS, *CREDENTIALS, *RESULTS), 60),
-        ("group list", (*UNARY, "msgspec", "comet.admin.results", "comet.cli.topic"), 60),
-        ("cluster", (*UNARY, "comet.cli.topic"), 60),
+        ("topic list", (*UNARY, "msgspec", "comet.admin.results", "comet.cli.cluster"), 62),
+        ("topic describe quotes", (*UNARY, "msgspec", "comet.admin.results", "comet.cli.cluster"), 62),
+        ("topic create quotes --partitions 1 --if-missing", ("pydantic", *STREAMS, *CREDENTIALS, *RESULTS), 62),
+        ("group list", (*UNARY, "msgspec", "comet.admin.results", "comet.cli.topic"), 62),
+        ("cluster", (*UNARY, "comet.cli.topic"), 62),
         ("apply --export", APPLY, 75),
-        ("produce quotes --count 1 --template x", (*RESULTS, *OTHERS, "comet.consumer"), 113),
-        ("consume quotes --no-follow --count 1 --from earliest", (*OTHERS, "comet.producer", "comet.groups"), 110),
+        ("produce quotes --count 1 --template x", (*RESULTS, *OTHERS, "comet.consumer"), 119),
+        ("consume quotes --no-follow --count 1 --from earliest", (*OTHERS, "comet.producer", "comet.groups"), 114),
     ],
 )
 def test_a_command_imports_the_modules_that_it_needs(

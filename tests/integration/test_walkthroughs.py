@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.gateway_tour import ROOT, plain, steps, up
 from tests.integration.readme import Terminal, blocks, one_minute
-from tests.integration.walkthroughs import COMPOSE, DOCUMENTS, SECURE, SPARK, walk
+from tests.integration.walkthroughs import DOCUMENTS, ELSEWHERE, SECURE, SPARK, walk
 
 # Commands of README that the test does not run, and the reason.
 EXEMPT: Final = {"pip install .": "make installs the package before the tests, in .ci/run from a clean clone"}
@@ -33,7 +33,8 @@ def test_a_document_prints_what_it_says(document: str, tmp_path: Path) -> None:
 
 def test_all_guides_are_known() -> None:
     guides = {str(path.relative_to(ROOT)) for path in (ROOT / "docs/guides").iterdir()}
-    assert guides <= {*DOCUMENTS, SECURE, COMPOSE}
+    assert guides <= {*DOCUMENTS, SECURE, *ELSEWHERE}
+    assert all((ROOT / test).is_file() for test in ELSEWHERE.values())
 
 
 @pytest.mark.slow

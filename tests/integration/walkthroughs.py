@@ -17,7 +17,14 @@ from tests.integration.gateway_tour import ROOT, STEP, Up, play, steps, up
 
 SPARK: Final = "docs/guides/spark.md"
 SECURE: Final = "docs/guides/secure.md"  # has a test of its own, because it starts brokers
-COMPOSE: Final = "docs/guides/compose.md"  # needs Docker; tests/deploy/test_compose.py runs what it describes
+# These are tested elsewhere: Docker and Kubernetes are not here, others have programs of other kinds.
+ELSEWHERE: Final = {
+    "docs/guides/compose.md": "tests/deploy/test_compose.py",
+    "docs/guides/gitops.md": "tests/integration/test_apply.py",
+    "docs/guides/kubernetes.md": "tests/deploy/test_chart.py",
+    "docs/guides/testing-your-app.md": "tests/kit/test_guide.py",
+    "docs/guides/tracing.md": "tests/integration/test_tracing_guide.py",
+}
 DOCUMENTS: Final = {
     "docs/tutorial.md",
     "docs/guides/encryption.md",

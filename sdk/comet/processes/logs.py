@@ -13,7 +13,6 @@ traceback are indented, or in JSON a field. A line of JSON has at most LINE_BYTE
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import sys
@@ -102,6 +101,8 @@ def message_in(line: str) -> str:
     """The message of a line of JSON; another line as it is. For people who are shown the log of a child."""
     if not line.startswith(_BEGINNING):
         return line
+    import json
+
     try:
         return str(json.loads(line)["msg"])
     except (ValueError, KeyError):
@@ -114,6 +115,8 @@ def printable(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
+    import json  # commands that print no such name start without it
+
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
@@ -168,6 +171,8 @@ class JsonLines(logging.Formatter):
 
 def _encoded_line(line: Mapping[str, object], last: Mapping[str, str]) -> str:
     """Long values are cut; the exception and the stack get the room that is left, and keep their end."""
+    import json
+
     parts: list[str] = []
     room = LINE_BYTES_MAX - len(f'{{"{_LEFT_OUT}":100000}}\n')
     left_out = 0
@@ -188,6 +193,8 @@ def _encoded_line(line: Mapping[str, object], last: Mapping[str, str]) -> str:
 
 def _encoded(value: object, bytes_max: int, *, keep_end: bool = False) -> str:
     """A value as JSON in ASCII, of at most `bytes_max` bytes."""
+    import json
+
     value = _scalar(value)
     if not isinstance(value, str):
         return json.dumps(value)
