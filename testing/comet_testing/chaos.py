@@ -91,6 +91,13 @@ class Chaos:
             await asyncio.sleep(0.5)
         raise AssertionError(f"broker {host.broker_id} does not start: {host.trouble}")
 
+    async def end_broker(self, random: Random, event: str, *, power: bool) -> None:
+        host = self.host(random)
+        self.note(f"{event} broker {host.broker_id}")
+        host.kill(power=power)
+        await self.lasts(random)
+        await self.start(host)
+
     async def blocked(self, ways: Sequence[tuple[str, str]], random: Random) -> None:
         for way in ways:
             self.world.network.block(*way)
@@ -100,19 +107,11 @@ class Chaos:
 
 
 async def _kill(chaos: Chaos, random: Random) -> None:
-    host = chaos.host(random)
-    chaos.note(f"kill broker {host.broker_id}")
-    host.kill(power=False)
-    await chaos.lasts(random)
-    await chaos.start(host)
+    await chaos.end_broker(random, "kill", power=False)
 
 
 async def _power_cut(chaos: Chaos, random: Random) -> None:
-    host = chaos.host(random)
-    chaos.note(f"power cut at broker {host.broker_id}")
-    host.kill(power=True)
-    await chaos.lasts(random)
-    await chaos.start(host)
+    await chaos.end_broker(random, "power cut at", power=True)
 
 
 async def _pause(chaos: Chaos, random: Random) -> None:

@@ -264,8 +264,8 @@ class Cluster:
     # ---- the network
 
     async def isolate(self, one: int | App | str, other: int | App | str | None = None) -> None:
-        """Two ends do not hear each other until `heal`: brokers, apps, or "store", the metadata store. Without
-        `other`, one and all the others."""
+        """Cuts the network between two ends until `heal`: brokers, apps, or "store", the metadata store. Without
+        `other` it cuts one end off from all others."""
         own, network = self._name(one), self._world.network
         others = [self._name(other)] if other is not None else self._names(own)
         self._world.transcript.note(f"isolate {own} from {', '.join(others)}")
@@ -294,7 +294,7 @@ class Cluster:
         return [name for name in (*world.addresses, *world.processes, STORE, TEST) if name != own]
 
     async def delay(self, milliseconds: float) -> None:
-        """Every message takes up to so long, until `heal`."""
+        """Delays every message by up to this time, until `heal`."""
         self._world.transcript.note(f"delay {milliseconds:g} ms")
         self._world.network.weather.delay_s_max = milliseconds / 1000
 
@@ -305,8 +305,9 @@ class Cluster:
         probability: float = 1.0, when: When | None = None,
     ) -> RequestFault:  # fmt: skip
         """Refuses requests of clients while its `with` block runs: those of one call, such as "produce", "fetch",
-        "publish" or "commit", with an error such as "NOT_LEADER". Of one topic, so many of them, with a probability, or
-        those for which `when(request)` is true; the request is a message of the protocol."""
+        "publish" or "commit", with an error such as "NOT_LEADER". `topic` limits it to a topic, `count` to the first
+        requests, `probability` to a share of them, and `when` to those for which it is true; it gets the message of the
+        protocol."""
         return self._world.faults.fault(call, topic, error, count, probability, when)
 
     def observe(self, *, call: str, topic: str = "", when: When | None = None) -> RequestFault:

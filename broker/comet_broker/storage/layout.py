@@ -101,3 +101,11 @@ def read_segment_header(block: bytes) -> SegmentHeader | None:
     if magic != _MAGIC or version not in (_VERSION, _COMPACTED) or crc != crc32c(block[:_CRC_AT]):
         return None
     return SegmentHeader(topic_id, partition, base_offset, created_us, compacted_end)
+
+
+def written_by_newer(block: bytes) -> bool:
+    """Whether a segment's header is whole, and of a version that this code does not know."""
+    if len(block) < SEGMENT_HEADER_BYTES:
+        return False
+    magic, version, *_, crc = _HEADER.unpack_from(block)
+    return magic == _MAGIC and version > _COMPACTED and crc == crc32c(block[:_CRC_AT])

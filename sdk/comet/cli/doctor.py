@@ -31,12 +31,19 @@ def doctor(
         str | None,
         typer.Option("--bootstrap", "-b", metavar="HOST:PORT,...", help="Running brokers, to check their cluster too."),
     ] = None,
+    upgrade: Annotated[
+        bool,
+        typer.Option("--upgrade", help="Also check whether this version may replace the one that runs here."),
+    ] = False,
     json_output: Json = False,
 ) -> None:
     """Check this machine: Python, packages, disk, port, clock, limits, TLS, etcd. Exit code 1 if one will not work.
 
     With --bootstrap also the cluster: TLS, brokers, their trust in the metadata store, failures, conflicts, leaders,
     transports.
+
+    With --upgrade, by the new version before it is started: the formats of the data folder, and with --bootstrap the
+    versions of the brokers, and whether all replicas are in sync, so that one of them may stop.
 
     Defaults are those of `comet broker`: the environment, then the settings file.
     """
@@ -47,7 +54,8 @@ def doctor(
 
     flags = {"data": data, "port": port, "host": host, "etcd": etcd, "config": config}
     known = {"COMET_ID": "1"} | os.environ  # the broker's id makes no difference here
-    findings = run_checks(load(flags, known).config)
+    broker = load(flags, known).config
+    findings = run_checks(broker)
     if bootstrap is not None:
         from comet.cli._cluster_checks import check_cluster
         from comet.cli._tls_checks import check_connections
@@ -58,6 +66,11 @@ def doctor(
         findings += check_connections(addresses)
         findings += check_cluster(addresses)
         findings += check_transports(addresses)
+    if upgrade:
+        from comet.cli._upgrade_checks import check_formats, check_running
+
+        findings.append(check_formats(broker.data))
+        findings += check_running(addresses) if bootstrap is not None else []
     if json_output:
         print_json([finding.document() for finding in findings])
     else:
