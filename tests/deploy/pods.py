@@ -187,14 +187,15 @@ class Pod:
             self.process.wait(30)
 
 
-async def roll(pods: list[Pod], changed: chart.Object) -> None:
+async def roll(pods: list[Pod], changed: chart.Object, when_ready: Callable[[], None]) -> None:
     """A rolling update by the rules of a StatefulSet: from the highest number down, one pod at a time, the next one
-    once the last is ready and has stayed so for `minReadySeconds`."""
+    once the last is ready and has stayed so for `minReadySeconds`. Calls `when_ready` as soon as a pod is."""
     assert changed["spec"]["updateStrategy"] == {"type": "RollingUpdate"}
     for pod in sorted(pods, key=lambda one: one.number, reverse=True):
         await pod.stop()
         pod.workload = changed
         pod.start()
         await pod.until_ready()
+        when_ready()
         await pace(changed["spec"]["minReadySeconds"])
         assert await pod.probe("readinessProbe"), pod.log

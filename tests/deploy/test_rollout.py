@@ -78,14 +78,23 @@ def pods(folder: Path, made: Networks) -> Iterator[list[Pod]]:
             pod.kill()
 
 
-def client(made: Networks, tls: Path) -> subprocess.Popen[str]:
-    """The client, as the administrator."""
+def administrator(tls: Path) -> dict[str, str]:
     names = {"CA": "ca.pem", "CERT": "admin.pem", "KEY": "admin.key"}
-    environment = os.environ | {f"COMET_CLIENT_{name}": str(tls / file) for name, file in names.items()}
+    return os.environ | {f"COMET_CLIENT_{name}": str(tls / file) for name, file in names.items()}
+
+
+def client(made: Networks, tls: Path) -> subprocess.Popen[str]:
     words = [*made.inside("node"), sys.executable, "-m", "tests.deploy.rollout_client", ADDRESSES]
     return subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
-    )  # fmt: skip
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=administrator(tls), cwd=ROOT
+    )
+
+
+def under_replicated(made: Networks, tls: Path) -> list[object]:
+    words = [*made.inside("node"), BIN / "comet", "cluster", "--json", "--bootstrap", ADDRESSES]
+    shown = subprocess.run(words, check=True, capture_output=True, env=administrator(tls), timeout=60)
+    found: list[object] = json.loads(shown.stdout)["under_replicated"]
+    return found
 
 
 async def test_a_rolled_cluster_loses_nothing(tmp_path: Path) -> None:
@@ -103,7 +112,11 @@ async def test_a_rolled_cluster_loses_nothing(tmp_path: Path) -> None:
                 changed["spec"]["template"]["spec"]["containers"][0]["env"].append(
                     {"name": "COMET_LOG_LEVEL", "value": "info"}
                 )
-                await roll(brokers, changed)
+
+                def when_ready() -> None:
+                    assert under_replicated(made, tmp_path / "tls") == [], "a broker was ready before its replicas"
+
+                await roll(brokers, changed, when_ready)
                 assert load.poll() is None
                 load.stdin.write("\n")
                 load.stdin.flush()
