@@ -91,7 +91,7 @@ def client(made: Networks, tls: Path) -> subprocess.Popen[str]:
 
 
 def under_replicated(made: Networks, tls: Path) -> list[object]:
-    words = [*made.inside("node"), BIN / "comet", "cluster", "--json", "--bootstrap", ADDRESSES]
+    words = [*made.inside("node"), str(BIN / "comet"), "cluster", "--json", "--bootstrap", ADDRESSES]
     shown = subprocess.run(words, check=True, capture_output=True, env=administrator(tls), timeout=60)
     found: list[object] = json.loads(shown.stdout)["under_replicated"]
     return found

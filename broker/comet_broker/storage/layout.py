@@ -108,4 +108,4 @@ def written_by_newer(block: bytes) -> bool:
     if len(block) < SEGMENT_HEADER_BYTES:
         return False
     magic, version, *_, crc = _HEADER.unpack_from(block)
-    return magic == _MAGIC and version > _COMPACTED and crc == crc32c(block[:_CRC_AT])
+    return bool(magic == _MAGIC and version > _COMPACTED and crc == crc32c(block[:_CRC_AT]))
