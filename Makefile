@@ -11,7 +11,7 @@ DEMO_READY := $(VENV)/.ready-demo
 PROTOS := $(wildcard proto/comet/v1/*.proto)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo spark test quick check deploy-check format sim bench fuzz proto generate lock docs install etcd chromium java proxies promtool helm containers clean
+.PHONY: help demo spark test quick check deploy-check pythons format sim bench fuzz proto generate lock docs install etcd chromium java proxies promtool helm containers clean
 
 help:  ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -38,6 +38,9 @@ check: $(READY)  ## Style, format, imports, types and known vulnerabilities
 
 deploy-check: $(READY) etcd proxies promtool helm containers  ## Check what is deployed: image, Compose files, chart, alerts, wheels
 	$(BIN)/python -m pytest tests/deploy $(ARGS)
+
+pythons:  ## Run unit, contract and property tests with the Pythons of other Debian releases
+	scripts/pythons $(ARGS)
 
 format: $(READY)  ## Put the code in the project's format
 	$(BIN)/ruff check --fix .

@@ -123,19 +123,35 @@ class Pod:
         """What it has printed, over all its starts."""
         return (self.folder / f"{self.name}.log").read_text()
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of its container, with what this machine's programs need."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}
+        own = {name: self.local(value, self.number) for name, value in self._declared.items()}
+        return kept | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"} | own
+
+    @property
+    def _declared(self) -> dict[str, str]:
+        return chart.environment(self.container, chart.pod_fields(self.name, self.number), {})
+
     def start(self, program: Mapping[str, str] | None = None) -> None:
         """Starts the container's command. `program` has the paths of programs that are elsewhere here."""
-        made = chart.environment(self.container, chart.pod_fields(self.name, self.number), {})
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("COMET_", "ETCD_"))}
-        own = {name: self.local(value, self.number) for name, value in made.items()}
-        environment = kept | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"} | own
         first, *rest = self.container["command"]
         command = [(program or {}).get(first, first), *(self.local(word, self.number) for word in rest)]
-        for name, value in made.items():
+        for name, value in self._declared.items():
             command = [word.replace(f"$({name})", self.local(value, self.number)) for word in command]
         with (self.folder / f"{self.name}.log").open("ab") as log:
             words = [*self.networks.inside(self.name), *command]
-            self.process = subprocess.Popen(words, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                words, env=self.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def exec(self, *command: str) -> str:
+        """The output of a command in the pod, as by `kubectl exec`."""
+        words = [*self.networks.inside(self.name), *command]
+        done = subprocess.run(words, check=False, capture_output=True, text=True, env=self.environment, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     async def probe(self, kind: str) -> bool:
         """One request of a probe, from the node."""

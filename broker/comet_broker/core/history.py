@@ -70,8 +70,12 @@ class Ring:
         if not self.end or step >= self.end + points:
             self._values = self._blank * points
         else:
-            for skipped in range(self.end + 1, step + 1):
-                self._values[skipped % points] = self._blank[0]
+            first, after = (self.end + 1) % points, step % points + 1
+            if first < after:
+                self._values[first:after] = self._blank * (after - first)
+            else:  # over the end of the ring
+                self._values[first:] = self._blank * (points - first)
+                self._values[:after] = self._blank * after
         self.end = step
 
     def cut(self, step: int) -> None:
