@@ -131,6 +131,7 @@ async def connection(answer: Answer, kind: type[Cut] = Cut) -> AsyncIterator[tup
             await loop.sock_connect(client, server.sockets[0].getsockname())
             await loop.sock_sendall(client, b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
             yield await made, client
+            client.close()  # the server waits for its connections from Python 3.12 on
 
 
 @pytest.mark.parametrize("answer", [_whole, _unfinished, _endless])
@@ -184,6 +185,7 @@ async def websocket() -> AsyncIterator[tuple[SocketProtocol, socket.socket]]:
         async with server:
             await loop.sock_connect(client, server.sockets[0].getsockname())
             yield await made, client
+            client.close()  # the server waits for its connections from Python 3.12 on
 
 
 async def _gone(one: SocketProtocol) -> None:
