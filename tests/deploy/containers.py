@@ -52,9 +52,10 @@ def copy_sources(folder: Path) -> None:
 
 @dataclass
 class Images:
-    """Images in a folder."""
+    """Images in a folder. `state` is another one, with a short path, as podman demands."""
 
     folder: Path
+    state: Path
 
     def buildah(self, *words: str | Path) -> str:
         """The output of a command of buildah."""
@@ -63,7 +64,7 @@ class Images:
     @property
     def stores(self) -> list[str]:
         """The options of buildah and podman for this folder."""
-        return [f"--root={self.folder}/images", f"--runroot={self.folder}/run"]
+        return [f"--root={self.folder}/images", f"--runroot={self.state}"]
 
     def make_bases(self) -> None:
         """`localhost/runtime`, a Debian with Python, and `localhost/builder`, with pip and binutils too."""

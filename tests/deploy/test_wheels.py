@@ -41,7 +41,8 @@ def test_the_wheel_has_the_packages_and_nothing_else(built: Path) -> None:
     with zipfile.ZipFile(built / f"comet_stream-{VERSION}-py3-none-any.whl") as wheel:
         names = set(wheel.namelist())
         metadata = email.message_from_bytes(wheel.read(f"comet_stream-{VERSION}.dist-info/METADATA"))
-    packages = ("comet", "pyspark_comet", "comet_broker", "comet_gateway", "comet_web", "comet_demo")
+    servers = ("comet_broker", "comet_gateway", "comet_web", "comet_demo")
+    packages = ("comet", "comet_testing", "pyspark_comet", *servers)
     assert {name.partition("/")[0] for name in names} == {*packages, f"comet_stream-{VERSION}.dist-info"}
     assert f"comet_stream-{VERSION}.dist-info/licenses/LICENSE" in names
     assert names >= {f"{package}/py.typed" for package in packages if package != "pyspark_comet"}
