@@ -12,6 +12,7 @@ Owned by a KeyView, used by one thread at a time.
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -87,6 +88,7 @@ class KeyRecord(NamedTuple):
 class KeyTable:
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False, cached_statements=16)
+        weakref.finalize(self, self._db.close)  # of a simulated broker that was killed; Python 3.13 warns of it
         for statement in _SCHEMA:
             self._db.execute(statement)
         self._execute = self._db.execute

@@ -10,6 +10,7 @@ Owned by a Keeper, on the loop's thread: each call concerns a few rows.
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -39,6 +40,7 @@ class DueSchedule(NamedTuple):
 class DueTable:
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, self._db.close)  # of a simulated broker that was killed; Python 3.13 warns of it
         for statement in _SCHEMA:
             self._db.execute(statement)
         self.count = 0
