@@ -15,7 +15,6 @@ from comet.cli._connection import connecting
 from comet.cli._exit import ERROR, INTERRUPTED, OK, exit_code
 from comet.cli._output import abandon_stdout, note, report_error
 from comet.errors import CometError, Internal
-from comet.processes.logs import COMMAND_TEXT, log_format_of, set_up_logging
 
 P = ParamSpec("P")
 DEBUG_VARIABLE = "COMET_DEBUG"
@@ -29,7 +28,7 @@ def guarded(command: Callable[P, Awaitable[None]] | Callable[P, None]) -> Callab
     @functools.wraps(connected)
     def run(*arguments: P.args, **options: P.kwargs) -> None:
         try:
-            set_up_logging("warning", log_format_of(os.environ), COMMAND_TEXT)  # a server sets up its own
+            _set_up_logging()
             if not is_async:
                 gc.enable()
             outcome = connected(*arguments, **options)
@@ -40,6 +39,15 @@ def guarded(command: Callable[P, Awaitable[None]] | Callable[P, None]) -> Callab
             raise typer.Exit(code) from None
 
     return run
+
+
+def _set_up_logging() -> None:
+    """In JSON what goes wrong is logged too; people see the command's own messages alone. A server sets up its own."""
+    if os.environ.get("COMET_LOG_FORMAT"):
+        from comet.processes.logs import log_format_of, set_up_logging
+
+        if log_format_of(os.environ) == "json":
+            set_up_logging("warning", "json")
 
 
 def run_async(work: Awaitable[None]) -> None:

@@ -30,7 +30,6 @@ LOG_FORMATS: Final = ("text", "json")
 LOG_FORMAT_VARIABLE: Final = "COMET_LOG_FORMAT"
 SERVER_TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 PROGRAM_TEXT: Final = "%(name)s: %(message)s"
-COMMAND_TEXT: Final = "%(message)s"
 
 LINE_BYTES_MAX: Final = 16_384  # container runtimes split longer ones
 MESSAGE_BYTES_MAX: Final = 8_192
