@@ -18,7 +18,7 @@ import math
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import TracebackType
@@ -258,9 +258,8 @@ def _sources(record: logging.LogRecord) -> Iterator[Mapping[str, object]]:
     arguments: Iterable[object] = record.args.values() if isinstance(record.args, Mapping) else record.args or ()
     for argument in (*arguments, record.exc_info[1] if record.exc_info else None):
         if hasattr(type(argument), "log_fields"):
-            try:
+            fields: object = None
+            with suppress(Exception):  # as above
                 fields = getattr(argument, "log_fields", None)
-            except Exception:  # noqa: BLE001, S112 - as above
-                continue
             if isinstance(fields, Mapping):
                 yield fields
