@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -197,20 +198,20 @@ def run(progress: Progress, command: list[str], environment: dict[str, str]) -> 
         while not over.wait(TICK_S):
             progress.show()
 
+    def interrupt(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True  # the command has the signal as well, and ends: all that it says until then is read
+
     threading.Thread(target=tick, daemon=True).start()
     interrupted = False
+    signal.signal(signal.SIGINT, interrupt)
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace", env=environment
     ) as process:
         assert process.stdout is not None
-        while True:
-            try:
-                for text in process.stdout:
-                    progress.line(text)
-                code = process.wait()
-                break
-            except KeyboardInterrupt:  # the command has it as well, and ends
-                interrupted = True
+        for text in process.stdout:
+            progress.line(text)
+        code = process.wait()
     over.set()
     if interrupted:
         return INTERRUPTED_HALF_WAY if progress.putting else INTERRUPTED
