@@ -34,19 +34,17 @@ async def advance(world: World, seconds: float) -> None:
     while (left := end - loop.elapsed_s()) > 1e-6:
         waits = loop.user_timer_s() is not None
         await asyncio.sleep(min(left, WAITING_STEP_S if waits else STEP_S))
-        if end - loop.elapsed_s() > LAST_S + SKIP_S_MIN and await _at_rest(world, end):
+        if end - loop.elapsed_s() > LAST_S + SKIP_S_MIN:
+            await _rest(world, end)
             _skip(world, end - loop.elapsed_s() - LAST_S)
 
 
-async def _at_rest(world: World, end: float) -> bool:
-    """Waits until the brokers that run are registered, and their replicas in sync."""
+async def _rest(world: World, end: float) -> None:
+    """Waits until the brokers that run are registered and their replicas in sync, REST_S_MAX at most."""
     loop = world.loop
     give_up = min(end, loop.elapsed_s() + REST_S_MAX)
-    while await unsettled(world):
-        if loop.elapsed_s() >= give_up:
-            return True
+    while loop.elapsed_s() < give_up and await unsettled(world):
         await asyncio.sleep(1.0)
-    return True
 
 
 def _skip(world: World, left: float) -> None:

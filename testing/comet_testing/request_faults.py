@@ -60,7 +60,7 @@ class RequestFault:
         self._faults.active.remove(self)
 
     async def hit(self, times: int = 1) -> None:
-        """Waits until so many requests were hit. Raises AssertionError after two minutes of virtual time."""
+        """Waits until `times` requests were hit. Raises AssertionError after two minutes of virtual time."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + HIT_S_MAX
         while self.hits < times:

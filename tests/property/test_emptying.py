@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comet.cli._emptying import MOVES_MAX, plan_emptying
+from comet.cli._empty_plan import MOVES_MAX, plan_emptying
 from comet.entities import BrokerInfo, PartitionInfo, TopicInfo
 from comet.settings.topic import TopicConfig
 

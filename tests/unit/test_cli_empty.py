@@ -10,7 +10,7 @@ import pytest
 
 import comet
 from comet.cli import _empty
-from comet.cli._emptying import MOVES_MAX, plan_emptying
+from comet.cli._empty_plan import MOVES_MAX, plan_emptying
 from comet.entities import BrokerInfo, ClusterInfo, PartitionInfo, TopicInfo
 from comet.errors import BrokerNotFound, Forbidden, InvalidArgument, Timeout
 from comet.settings.topic import TopicConfig, TopicDefaults

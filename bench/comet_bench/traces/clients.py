@@ -135,7 +135,7 @@ async def traced_handle(link: Link, config: Any) -> dict[str, Any]:
     app = comet.App(config["address"], tracing=_tracing(config))
 
     @app.on(config["topic"], group="traced", start="earliest")
-    async def handle(value: bytes) -> None:  # noqa: ARG001 - what it takes is what is measured
+    async def handle(value: bytes) -> None:  # noqa: ARG001 - taking it is measured
         nonlocal clock, left
         if clock is None:
             clock = _Clock()

@@ -67,10 +67,10 @@ def _about_broker(address: str, found: dict[str, Any] | str) -> Finding:
         return Finding(name, "fail", str(metadata["reason"]), advice)
     failed = [f"{one['kind']} {one['name']} ({one['reason']})" for one in found.get("failed", ())]
     if failed:
-        return Finding(name, "fail", f"failed: {_some(failed)}", "report it, then: comet cluster resume")
+        return Finding(name, "fail", f"failed: {some_of(failed)}", "report it, then: comet cluster resume")
     problems = [f"{topic}: {why}" for topic, why in found.get("problems", {}).items()]
     if problems:
-        return Finding(name, "fail", _some(problems), "repair the disk or free space; the broker retries by itself")
+        return Finding(name, "fail", some_of(problems), "repair the disk or free space; the broker retries by itself")
     return Finding(name, "ok", f"version {found['version']}, {count(found['topics'], 'topic')}")
 
 
@@ -84,17 +84,17 @@ def _about_conflicts(topics: list[TopicInfo]) -> Finding:
     ]
     if not found:
         return Finding("conflicts", "ok", "no replica has more committed records than its leader")
-    return Finding("conflicts", "fail", _some(found), "choose the replica to keep: comet topic elect TOPIC PARTITION")
+    return Finding("conflicts", "fail", some_of(found), "choose the replica to keep: comet topic elect TOPIC PARTITION")
 
 
 def _about_leaders(topics: list[TopicInfo]) -> Finding:
     partitions: list[tuple[TopicInfo, PartitionInfo]] = [(topic, one) for topic in topics for one in topic.partitions]
     offline = [f"{topic.name}/{one.partition}" for topic, one in partitions if one.leader is None]
     if offline:
-        return Finding("leaders", "fail", f"no leader: {_some(offline)}", "start the brokers that hold them")
+        return Finding("leaders", "fail", f"no leader: {some_of(offline)}", "start the brokers that hold them")
     behind = [f"{topic.name}/{one.partition}" for topic, one in partitions if one.under_replicated]
     if behind:
-        return Finding("leaders", "warn", f"not all in sync: {_some(behind)}", "see comet cluster")
+        return Finding("leaders", "warn", f"not all in sync: {some_of(behind)}", "see comet cluster")
     return Finding("leaders", "ok", f"{count(len(partitions), 'partition')} with a leader and all replicas in sync")
 
 
@@ -103,12 +103,13 @@ def _about_calendars(calendars: Sequence[CalendarInfo], now_us: int) -> Finding:
 
     ending = [one for one in calendars if warning(one.name, one.known_until, now_us)]
     if ending:
-        known = _some([f"{one.name} until {one.known_until}" for one in ending])
+        known = some_of([f"{one.name} until {one.known_until}" for one in ending])
         advice = "refresh them: comet calendar import NAME"
         return Finding("calendars", "warn", f"known for 30 days at most: {known}", advice)
     return Finding("calendars", "ok", f"{count(len(calendars), 'calendar')}, known for more than 30 days")
 
 
-def _some(texts: list[str]) -> str:
+def some_of(texts: list[str]) -> str:
+    """The first of them, and how many more there are."""
     more = f" and {len(texts) - NAMED_MAX} more" if len(texts) > NAMED_MAX else ""
     return "; ".join(texts[:NAMED_MAX]) + more

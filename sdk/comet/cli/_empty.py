@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import comet
-    from comet.cli._emptying import Emptying, Move
+    from comet.cli._empty_plan import Emptying, Move
     from comet.entities import ClusterInfo, TopicInfo
 
 _LISTINGS_MAX: Final = 3  # of topics that are created meanwhile
@@ -77,7 +77,7 @@ async def _run(admin: comet.Admin, broker: int, plan: Emptying, *, timeout_s: fl
 
 async def _plan(admin: comet.Admin, broker: int, *, start: bool = False) -> Emptying:
     """Raises BrokerNotFound, and InvalidArgument if at the `start` a partition cannot leave the broker."""
-    from comet.cli._emptying import plan_emptying
+    from comet.cli._empty_plan import plan_emptying
 
     cluster, topics = await _look(admin)
     plan = plan_emptying(broker, cluster.brokers, topics)
@@ -106,7 +106,7 @@ async def _look(admin: comet.Admin) -> tuple[ClusterInfo, Sequence[TopicInfo]]:
 
 async def _undo(admin: comet.Admin, broker: int, *, dry_run: bool) -> Sequence[Move]:
     """Stops the moves away from the broker, and lets it lead again. Returns the stopped moves."""
-    from comet.cli._emptying import plan_emptying
+    from comet.cli._empty_plan import plan_emptying
 
     cluster, topics = await _look(admin)
     moving = plan_emptying(broker, cluster.brokers, topics).moving

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from comet.cli._cluster_checks import ANSWER_S_MAX, some_of
 from comet.cli._finding import Finding
 from comet.errors import CometError
 from comet.units import count
@@ -16,8 +17,6 @@ from comet.wire.version import VERSION
 if TYPE_CHECKING:
     from comet.entities import TopicInfo
 
-ANSWER_S_MAX: Final = 10.0
-NAMED_MAX: Final = 3
 _NUMBERS: Final = re.compile(r"(\d+)\.(\d+)\.")
 
 
@@ -35,8 +34,7 @@ def check_formats(data: Path) -> Finding:
     except OSError as error:
         return Finding("formats", "fail", f"{error.filename}: {error.strerror}", "run this as the broker's user")
     if newer:
-        named = ", ".join(newer[:NAMED_MAX])
-        detail = f"{count(len(newer), 'segment')} of a newer version, such as {named}"
+        detail = f"written by a newer version: {some_of(newer)}"
         return Finding("formats", "fail", detail, "run the version that wrote them, or a later one")
     return Finding("formats", "ok", f"{count(segments, 'segment')}, which this version reads")
 
@@ -49,7 +47,7 @@ def check_versions(running: Sequence[tuple[int, str]]) -> Finding:
     """
     far = [f"broker {broker} runs {version}" for broker, version in running if not _neighbours(version, VERSION)]
     if far:
-        detail = f"this is {VERSION}, and {'; '.join(far[:NAMED_MAX])}"
+        detail = f"this is {VERSION}, and {some_of(far)}"
         return Finding("versions", "fail", detail, "upgrade one MINOR version at a time, see docs/compatibility.md")
     listed = ", ".join(sorted({version for _, version in running}))
     return Finding("versions", "ok", f"this is {VERSION}, and brokers run {listed}")
@@ -73,8 +71,7 @@ def check_in_sync(topics: Sequence[TopicInfo]) -> Finding:
         if one.leader is None or one.under_replicated
     ]
     if behind:
-        named = ", ".join(behind[:NAMED_MAX])
-        detail = f"{count(len(behind), 'partition')} without a leader or with a replica behind, such as {named}"
+        detail = f"without a leader, or with a replica behind: {some_of(behind)}"
         return Finding("in sync", "fail", detail, "wait until all replicas are in sync: comet cluster")
     single = sum(len(topic.partitions) for topic in topics if topic.replicas == 1)
     if single:

@@ -97,7 +97,7 @@ def logs_json() -> bool:
 
 
 def message_in(line: str) -> str:
-    """The message of a line of JSON; another line as it is. For people who are shown the log of a child."""
+    """The message of a line of JSON, to show the log of a child to people; another line as it is."""
     if not line.startswith(_BEGINNING):
         return line
     import json

@@ -172,7 +172,7 @@ def missing(locations: JavaLocations | None = None) -> str | None:
 
 
 def missing_java(locations: JavaLocations | None = None) -> str | None:
-    """The reason why there is no Java for Spark, with the remedy; None if there is one."""
+    """The reason why Spark finds no Java, with the remedy; None if it finds one."""
     try:
         find_java(locations or JavaLocations.of_this_machine())
     except comet.Unavailable as error:

@@ -308,7 +308,7 @@ class ReceiveSpans:
         self._attributes = attributes
 
     def received(self, batch: RecordBatch[Any]) -> None:
-        """Makes the span of a batch that was handed out. It is a moment: what was waited for is no work."""
+        """Makes the span of a batch that was handed out. It has no length: waiting for records does not count."""
         attributes = {
             **self._attributes,
             **_operation("receive", "receive", batch.topic),

@@ -277,7 +277,7 @@ class Host:
             await asyncio.sleep(LOOK_S)
 
     def crash_in(self, operations: int, *, after: bool, power: bool) -> None:
-        """The process dies after so many more changes to its disk."""
+        """Kills the process after this number of further changes to its disk."""
         if self.files is None or self.node is None or self.node.dead:
             return
         point = self.files.point

@@ -1,4 +1,4 @@
-"""The event loop of a test on virtual time, and who waits on it for time to pass.
+"""The event loop of a test on virtual time, and the kinds of its timers.
 
     housekeeping    timers of brokers and clients: heartbeats, leases, time-outs
     user's timers   those of the user's own code, and of sources

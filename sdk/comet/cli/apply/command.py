@@ -138,7 +138,7 @@ class _Run:
         for step in plan.steps:
             print(step)
         for left in plan.left:
-            note(f"{left} is no longer declared: --prune deletes it")
+            note(f"{left} is not declared any more: --prune deletes it")
         for name in plan.unsure:
             note(f"topic {name} may be of a run that was interrupted; if so, delete it: comet topic delete {name}")
         if not plan.steps:

@@ -16,7 +16,7 @@ DEPTH_MAX: Final = 8
 PROBLEMS_SHOWN_MAX: Final = 50
 _TAG: Final = "tag:yaml.org,2002:"
 TEXT: Final = "str"
-# Kinds of a plain word that is no text in YAML 1.1, though it may be meant as one: `no`, 010, 12:30, 2026-11-30, ~.
+# Types that YAML 1.1 gives to plain words that may be meant as text: `no`, 010, 12:30, 2026-11-30, ~.
 _KINDS: Final = {
     "bool": "a truth value",
     "int": "a number",
@@ -69,7 +69,8 @@ def refuse(file: str, problems: Iterable[Problem]) -> None:
 
 
 def read_tree(file: str, data: bytes) -> tuple[Value, list[Problem]]:
-    """The tree of a file, without keys that have a problem, and these. Raises InvalidArgument if there is no tree."""
+    """Parses a file. Returns its tree without the keys that have problems, and the problems. Raises InvalidArgument for
+    a file without a tree."""
     import yaml
 
     if len(data) > BYTES_MAX:
